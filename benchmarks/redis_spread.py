@@ -27,7 +27,7 @@ from stream_dedup.index.base import Limits, Query
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.mirror import MIRROR_SIZE
-from stream_dedup.index.redis.spread import SpreadClusters
+from stream_dedup.index.redis.spread_store import SpreadIndex
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Position
 from tests.services.redis import RedisCluster, RedisServer
@@ -117,7 +117,7 @@ async def _bench(out: Console, recipe: Recipe, openings: int, turns: int) -> Non
         for count, shards in SHARDS.items():
             cluster = stack.enter_context(RedisCluster(count, replicas=False))
             clients.append(RedisClient(cluster.url))
-            spread = await SpreadClusters.open(
+            spread = await SpreadIndex.open(
                 clients[-1], recipe, namespace=_namespace(cluster, shards), windows=WIDE,
                 limits=LIMITS, shards=shards,
             )  # fmt: skip

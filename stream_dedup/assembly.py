@@ -312,9 +312,11 @@ async def open_redis_index(
         IndexRefused, RecipeMismatch: it cannot be used.
         IndexUnavailable: the server cannot be reached.
     """
+    from stream_dedup.index.redis.spread_store import SpreadIndex  # noqa: PLC0415 -- an extra
     from stream_dedup.index.redis.store import RedisIndex  # noqa: PLC0415 -- an extra
 
-    return await RedisIndex.open(
+    by_fingerprint = config.index.shard_by == "fingerprint"
+    return await (SpreadIndex if by_fingerprint else RedisIndex).open(
         server,
         section.load_recipe(),
         namespace=section.namespace,

@@ -19,7 +19,7 @@ from stream_dedup.index.redis.advice import (
 )
 from stream_dedup.index.redis.client import RedisClient, RetryPolicy
 from stream_dedup.index.redis.keys import ShardKeys
-from stream_dedup.index.redis.namespace import describe_settings, read_layout
+from stream_dedup.index.redis.namespace import describe_settings, read_layout, stamp_of
 from stream_dedup.kafka.admin import KafkaAdmin, Topic, connected
 from stream_dedup.kafka.packing import TopicLimits
 from stream_dedup.model import Partition
@@ -317,7 +317,9 @@ async def check_redis(config: Config, within_s: float) -> AsyncIterator[Finding]
         else:
             yield _ok(subject, "connected, with the permissions that a worker needs")
         advice = dict.fromkeys([each for key in keys for each in await advise(client, key)])
-        for sentence in (*advice, *judge_shards(index.shards, index.max_clusters)):
+        if index.shard_by == "group":
+            advice |= dict.fromkeys(judge_shards(index.shards, index.max_clusters))
+        for sentence in advice:
             yield _warning(subject, sentence)
         for pipeline in named.values():
             async for found in _check_namespace(config, pipeline, client):
@@ -343,10 +345,11 @@ async def _check_namespace(
     except IndexRefused as failed:
         yield _error(subject, str(failed))
         return
-    if (digest or b"").decode("utf-8", "backslashreplace") != recipe.digest:
+    own_digest, own_name = stamp_of(recipe, spread=config.index.shard_by == "fingerprint")
+    if (digest or b"").decode("utf-8", "backslashreplace") != own_digest:
         theirs = (maker or b"?").decode("utf-8", "backslashreplace")
         text = (
-            f"was made with another recipe ({theirs}) than {recipe.name} ({recipe.digest}); give "
+            f"was made with another recipe ({theirs}) than {own_name} ({own_digest}); give "
             "that recipe, or another namespace"
         )
         yield _error(subject, text)

@@ -20,6 +20,7 @@ from stream_dedup.config.sections import (
     WorkerConfig,
 )
 from stream_dedup.config.values import Section, wrong
+from stream_dedup.index.spread.protocol import not_spread
 
 PREFIX = "STREAM_DEDUP__"
 """Prefix of environment variables."""
@@ -115,11 +116,32 @@ class Config(BaseSettings):
             if kafka.isolation != "read_committed":
                 problem = "is read_uncommitted, but worker.guarantee is exactly_once"
                 yield "kafka.isolation", problem, "set it to read_committed"
+        if self.index.shard_by == "fingerprint":
+            yield from self._spread()
         yield from self._between_pipelines()
         loop = self._loop()
         if loop:
             problem = f"make a loop of topics: {' -> '.join(loop)}; events would go round for ever"
             yield "pipelines", problem, "write to a topic that leads to no input"
+
+    def _spread(self) -> Iterator[tuple[str, str, str]]:
+        """Check what goes with `index.shard_by = "fingerprint"`."""
+        key, remedy = "index.shard_by", "set index.shard_by to group"
+        if self.index.kind == "memory":
+            yield key, "is fingerprint, but index.kind is memory, which has no shards", remedy
+        if self.index.shards == 1:
+            problem = "is fingerprint, but index.shards is 1: one shard would do all the work"
+            yield key, problem, f"give as many shards as Redis has nodes, or more; or {remedy}"
+        for at, pipeline in enumerate(self.pipelines):
+            recipe = pipeline.load_recipe()
+            reason = not_spread(recipe)
+            if reason:
+                problem = (
+                    f"is {recipe.name!r}, which cannot be used with index.shard_by fingerprint: "
+                    f"it {reason}"
+                )
+                remedy = f"use one of simhash or minhash that learns nothing, or {remedy}"
+                yield f"pipelines.{at}.recipe", problem, remedy
 
     def _between_pipelines(self) -> Iterator[tuple[str, str, str]]:
         for index, pipeline in enumerate(self.pipelines):

@@ -69,6 +69,10 @@ class IndexConfig(Section):
     """Clusters whose text is compared with an event; of more, the nearest are taken."""
     shards: Annotated[int, Field(ge=1, le=256)] = 1
     """Slots of a Redis Cluster over which groups are spread; fixed when a namespace is made."""
+    shard_by: Literal["group", "fingerprint"] = "group"
+    """What is assigned to shards. group: events of a group are all on one. fingerprint: each event
+    by itself, so that all nodes share the work of one large group, which costs more in all. Fixed
+    when a namespace is made; docs/giant-domain.md says when to use it."""
     near_cache_size: Annotated[int, Field(ge=0)] = 200_000
     """Exact hashes that a worker remembers, so that it need not ask Redis; 0: none."""
     mirror_size: Annotated[int, Field(ge=0)] = 100_000

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
@@ -28,6 +29,7 @@ from stream_dedup.index.base import (
 )
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.redis.client import RedisClient
+from stream_dedup.index.redis.spread_store import SpreadIndex
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Decision, Partition, Position, Summary
 from stream_dedup.tables.sketches import sketch
@@ -81,13 +83,16 @@ async def memory(setup: Setup) -> AsyncIterator[Index]:
 
 @asynccontextmanager
 async def redis(
-    setup: Setup, service: RedisServer | RedisCluster, shards: int = 1
+    setup: Setup,
+    service: RedisServer | RedisCluster,
+    shards: int = 1,
+    index: type[RedisIndex] = RedisIndex,
 ) -> AsyncIterator[Index]:
     for node in service.masters() if isinstance(service, RedisCluster) else [service]:
         node.command("FLUSHALL")
     server = RedisClient(service.url)
     try:
-        yield await RedisIndex.open(
+        yield await index.open(
             server,
             setup.recipe,
             windows=setup.windows,
@@ -105,10 +110,14 @@ class Adapter(NamedTuple):
     Attributes:
         opens: makes an empty index, given a setup and the service if it needs one.
         service: the fixture that gives it.
+        any_recipe: whether it takes recipes that learn words, and those of bands.
+        shards: how many it has.
     """
 
     opens: Callable[..., AbstractAsyncContextManager[Index]]
     service: str | None = None
+    any_recipe: bool = True
+    shards: int = 1
 
     def bind(self, request: pytest.FixtureRequest) -> Opens:
         """With its service started."""
@@ -124,6 +133,14 @@ ADAPTERS = {
     "redis-cluster": Adapter(redis, "redis_cluster"),
 }
 """Every adapter of the port passes this suite: add it here."""
+
+SPREAD_ADAPTERS = {
+    "spread-alone": Adapter(partial(redis, index=SpreadIndex), "redis_server", any_recipe=False),
+    "spread": Adapter(
+        partial(redis, index=SpreadIndex, shards=5), "redis_cluster", any_recipe=False, shards=5
+    ),
+}
+"""Those that take neither recipes that learn words, nor those of bands."""
 
 
 class Text(NamedTuple):

@@ -148,6 +148,7 @@ def test_groups_keep_events_apart(start: Start) -> None:
     assert answers[0].cluster == answers[3].cluster != answers[1].cluster == answers[2].cluster
 
 
+@pytest.mark.one_shard
 def test_groups_may_come_and_go(start: Start) -> None:
     index = start(limits=Limits(max_clusters=3))
     for offset in range(50):
@@ -215,6 +216,7 @@ def test_a_representative_finds_its_own_cluster_before_a_newer_one(
     assert [(a.cluster, a.new) for a in index.resolve(query(0, A, 0))] == [(old.cluster, True)]
 
 
+@pytest.mark.one_shard
 def test_the_cluster_id_depends_on_the_position_only(start: Start) -> None:
     (first,) = start().resolve(query(7, A))
     there = start()  # an empty one
@@ -329,6 +331,7 @@ def test_a_cluster_is_as_near_as_its_nearest_alias(start: Start, bit: int) -> No
 
 @pytest.mark.simhash
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0)])
+@pytest.mark.one_node
 def test_of_too_many_equally_near_clusters_the_oldest_are_verified(
     start: Start, order: tuple[int, ...]
 ) -> None:
@@ -342,6 +345,7 @@ def test_of_too_many_equally_near_clusters_the_oldest_are_verified(
         assert (at_s >= 2 and not index.index.mirrored) == answer.new
 
 
+@pytest.mark.one_node
 def test_closed_or_expired_clusters_do_not_truncate_a_search(start: Start) -> None:
     index = start(recipe=VERIFIED, limits=Limits(max_verified=1))
     later = 3 * HOUR_S
@@ -470,6 +474,7 @@ def test_record_writes_nothing_when_a_named_cluster_is_closed(start: Start) -> N
     assert (counts[old.cluster], counts[other.cluster]) == (1, 1)
 
 
+@pytest.mark.one_shard
 def test_all_that_refuse_a_commit_are_named_at_once(start: Start) -> None:
     """One is gone, and one is provisional for an event that nobody records."""
     index = start()
@@ -482,6 +487,7 @@ def test_all_that_refuse_a_commit_are_named_at_once(start: Start) -> None:
     assert closed == frozenset([12345, reopened.cluster])
 
 
+@pytest.mark.one_shard
 def test_an_unknown_cluster_counts_as_closed(start: Start) -> None:
     index = start()
     assert index.count(0, ClusterDelta(12345, 1, START_US, START_US)) == frozenset([12345])
@@ -809,6 +815,7 @@ def test_max_age_closes_a_cluster_that_is_still_seen(start: Start) -> None:
     assert [(s.count, s.closing) for s in index.claim()] == [(3, Closing.EXPIRED)]
 
 
+@pytest.mark.one_shard
 def test_the_least_recently_seen_are_evicted_above_the_cap(start: Start) -> None:
     index = start(limits=Limits(max_clusters=2))
     first = index.add(0, A, 0)
@@ -947,6 +954,7 @@ def test_a_summary_says_since_when_its_new_events_came(start: Start) -> None:
     ] == [(3, 10 * S, 71 * S), (3, 72 * S, 500 * S), (2, 900 * S, 905 * S), (0, 905 * S, 905 * S)]
 
 
+@pytest.mark.one_shard
 def test_confirming_another_revision_or_twice_does_nothing(start: Start) -> None:
     index = start(summaries=MINUTE)
     index.add(0, A, 0)
@@ -1147,6 +1155,7 @@ def test_a_representative_reopened_in_another_group_is_found_there(start: Start)
     assert index.size().clusters == 0
 
 
+@pytest.mark.one_shard
 def test_another_text_at_an_old_position_does_not_join_its_cluster(start: Start) -> None:
     index = start(recipe=VERIFIED)
     old = index.add(0, A, 0, value=b"old text")
@@ -1175,6 +1184,7 @@ def test_another_text_at_an_old_position_does_not_join_its_cluster(start: Start)
     )
 
 
+@pytest.mark.one_shard
 def test_a_claimed_summary_keeps_its_text_when_another_replaces_it(
     start: Start,
 ) -> None:
@@ -1193,6 +1203,7 @@ def test_a_claimed_summary_keeps_its_text_when_another_replaces_it(
     ]
 
 
+@pytest.mark.one_shard
 def test_no_cluster_is_opened_while_too_many_closed_ones_wait(start: Start) -> None:
     index = start(limits=Limits(max_clusters=10))
     kept = index.add(0, A, 99, value=b"seen last")

@@ -6,7 +6,8 @@ The model knows no tables and no queues: it looks at every cluster every time.
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
 import pytest
@@ -24,9 +25,19 @@ from stream_dedup.features.recipe import Fingerprint, Match, Recipe
 from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.one_off import Keys, WordSlot, mix, pack, pattern_keys, unpack
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Query, Resolution
+from stream_dedup.index.redis.spread_store import SpreadIndex
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
 from stream_dedup.tables import sketches
-from tests.contract.driver import ADAPTERS, START_US, Driver, Opens, S, Setup, sketch_of
+from tests.contract.driver import (
+    ADAPTERS,
+    SPREAD_ADAPTERS,
+    START_US,
+    Driver,
+    Opens,
+    S,
+    Setup,
+    sketch_of,
+)
 
 WINDOWS = Windows(idle_us=100 * S, max_age_us=300 * S, quiet_after_us=60 * S)
 SUMMARIES = Summaries(every_us=50 * S, samples=0, lease_us=30 * S, retention_us=500 * S)
@@ -163,9 +174,11 @@ class Model:
     """
 
     def __init__(self, scene: Scene) -> None:
-        self.match, self.name_of = scene.recipe.match, scene.recipe.name
+        self.match, name = scene.recipe.match, scene.recipe.name
+        self.identify: Callable[[Query], int] = lambda query: cluster_id(name, query.position)
         self.is_bands = scene.recipe.fingerprint.kind == "bands"
         self.max_clusters = scene.max_clusters
+        self.on_many_nodes = False
         self.creations = 0
         self.life_of: dict[int, int] = {}
         self.clusters: list[Cluster] = []
@@ -196,13 +209,13 @@ class Model:
         return [each._replace(learned=self.open_one(each.cluster).learned) for each in answers]
 
     def resolve_one(self, query: Query, now_us: int) -> Resolution:
-        identity = cluster_id(self.name_of, query.position)
+        identity = self.identify(query)
         own = self.of(identity)
         if own and own.takes(query) and own.query.fingerprint == query.fingerprint:
             return self.join(own, query, Rule.NEW)
-        named = self.names.get((query.group, query.exact))
-        if named is not None and self.open_one(named).takes(query):
-            return self.join(self.open_one(named), query, Rule.EXACT)
+        named = self.by_name(query, identity)
+        if named is not None and named.takes(query):
+            return self.join(named, query, Rule.EXACT)
         rule, found = Rule.WORDS, None
         merging: list[int] = []
         ready: list[WordSlot] = []
@@ -228,6 +241,25 @@ class Model:
         if query.one_off:
             self.note(query, keys, ready, answer.cluster, first=not found)
         return answer
+
+    def by_name(self, query: Query, identity: int) -> Cluster | None:
+        """The cluster that an exact hash leads to.
+
+        On many nodes each that has it: of those on one shard with what the event would open the one
+        with the least id, or else the oldest.
+        """
+        name = query.group, query.exact
+        if not self.on_many_nodes:
+            known = self.names.get(name)
+            return None if known is None else self.open_one(known)
+        live = [c for c in self.clusters if name in c.names and c.takes(query)]
+        here = [c for c in live if c.identity & 0xFF == identity & 0xFF]
+        return min(here, key=lambda c: c.identity, default=None) or min(
+            live, key=lambda c: (self.distance_of(c, query), c.opened_us, c.identity), default=None
+        )
+
+    def distance_of(self, cluster: Cluster, query: Query) -> int:
+        return self.distance(cluster.query.fingerprint, query.fingerprint)
 
     def open(self, own: Cluster | None, identity: int, query: Query, now_us: int) -> Resolution:
         if own:
@@ -276,7 +308,7 @@ class Model:
 
     def join(self, cluster: Cluster, query: Query, rule: Rule) -> Resolution:
         cluster.last_us = max(cluster.last_us, query.last_us)
-        new = cluster.query.position == query.position
+        new = cluster.identity == self.identify(query)
         recorded = not cluster.provisional
         distance = self.distance(cluster.query.fingerprint, query.fingerprint)
         return Resolution(
@@ -556,6 +588,9 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.index = Driver(self.bound[0], self.scene.setup)
         self.model = Model(self.scene)
+        if isinstance(self.index.index, SpreadIndex):
+            self.model.identify = self.index.index.clusters.identity
+            self.model.on_many_nodes = True
         # So far apart that what one sees has long expired for the other.
         self.readers = [
             Reader(partition, START_US - 1_000 * S * number)
@@ -587,7 +622,10 @@ class Histories(RuleBasedStateMachine):
                     Query(group, exact_hash, fingerprint, sketch, near, *times, position, one_off)
                 )
         expected = self.model.resolve(reader.pending, self.index.now_us)
-        reader.answers = self.index.resolve(*reader.pending)
+        if isinstance(self.index.index, SpreadIndex):  # all of a call go on at the same time
+            reader.answers = [self.index.resolve(query)[0] for query in reader.pending]
+        else:
+            reader.answers = self.index.resolve(*reader.pending)
         assert reader.answers == expected
 
     @precondition(lambda self: any(reader.recorded for reader in self.readers))
@@ -763,12 +801,24 @@ def check_histories(
     from hypothesis.stateful import run_state_machine_as_test  # noqa: PLC0415 -- for this test
 
     class Chosen(Histories):
-        bound: ClassVar = [ADAPTERS[name].bind(request)]
-        scene: ClassVar = SCENES[scene_name]
+        bound: ClassVar = [{**ADAPTERS, **SPREAD_ADAPTERS}[name].bind(request)]
+        scene: ClassVar = {**SCENES, **MANY}[scene_name]
 
     run_state_machine_as_test(
         Chosen, settings=settings(max_examples=histories, stateful_step_count=60, deadline=None)
     )
+
+
+MANY = {"fingerprints, many": replace(SCENES["fingerprints"], max_clusters=10_000)}
+SPREAD_SCENES = {"spread-alone": "fingerprints", "spread": "fingerprints, many"}
+"""Shards share out the cap on clusters, so what is evicted depends on their number."""
+
+
+@pytest.mark.parametrize(("name", "scene_name"), SPREAD_SCENES.items())
+def test_random_histories_of_many_nodes_agree_with_the_model(
+    name: str, scene_name: str, request: pytest.FixtureRequest
+) -> None:
+    check_histories(name, scene_name, request, histories=15)
 
 
 @pytest.mark.parametrize("scene_name", SCENES)

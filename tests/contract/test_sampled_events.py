@@ -78,6 +78,7 @@ def test_a_cluster_opened_again_begins_its_sample_again(start: Start) -> None:
 
 
 @pytest.mark.simhash
+@pytest.mark.one_node
 def test_a_merged_cluster_hands_its_events_to_the_other(start: Start) -> None:
     index = start(recipe=LEARNS, summaries=FINAL_ONLY)
     for n, name in enumerate(("alice", "bob", "carol", "dave", "erin")):

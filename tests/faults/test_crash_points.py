@@ -35,12 +35,13 @@ QUICK = {
 
 
 class Case(NamedTuple):
-    """The guarantee, the step after whose nth time the worker dies, and the recipe."""
+    """The guarantee, the step after whose nth time the worker dies, the recipe, the shards."""
 
     guarantee: Guarantee
     step: str
     at: int
     recipe: str = "logs"
+    shards: int = 1  # of more, fingerprints are spread over them
 
 
 class Outcome(NamedTuple):
@@ -51,17 +52,31 @@ class Outcome(NamedTuple):
     log: str
 
 
-CASES: tuple[Case, ...] = tuple(
-    Case(guarantee, step, at)
-    for guarantee in GUARANTEES
-    for step, at in (
-        *(("resolved", 1), ("resolved", 5), ("recorded", 1), ("recorded", 4), ("sent", 3)),
-        *(("committed", 1), ("claimed", 1), ("emitted", 1), ("confirmed", 1)),
+CASES: tuple[Case, ...] = (
+    tuple(
+        Case(guarantee, step, at)
+        for guarantee in GUARANTEES
+        for step, at in (
+            *(("resolved", 1), ("resolved", 5), ("recorded", 1), ("recorded", 4), ("sent", 3)),
+            *(("committed", 1), ("claimed", 1), ("emitted", 1), ("confirmed", 1)),
+        )
     )
-) + tuple(
-    Case(guarantee, step, at, "text")  # keys of bands
-    for guarantee in GUARANTEES
-    for step, at in (("resolved", 5), ("recorded", 4), ("sent", 3), ("confirmed", 1))
+    + tuple(
+        Case(guarantee, step, at, "text")  # keys of bands
+        for guarantee in GUARANTEES
+        for step, at in (("resolved", 5), ("recorded", 4), ("sent", 3), ("confirmed", 1))
+    )
+    + tuple(
+        Case(guarantee, step, at, "logs-1", shards=4)
+        for guarantee in GUARANTEES
+        for step, at in (
+            ("resolved", 5),
+            ("recorded", 4),
+            ("sent", 3),
+            ("emitted", 1),
+            ("confirmed", 1),
+        )
+    )
 )
 
 
@@ -81,7 +96,10 @@ def write(stage: Stage, seed: str) -> None:
 
 def run_case(site: Site, case: Case, folder: Path) -> Outcome:
     """Run a worker that dies, then another one to the end."""
-    stage = Stage(site, case.guarantee, folder, QUICK | {"pipelines.0.recipe": case.recipe})
+    settings = QUICK | {"pipelines.0.recipe": case.recipe, "index.shards": case.shards}
+    if case.shards > 1:
+        settings |= {"index.shard_by": "fingerprint"}
+    stage = Stage(site, case.guarantee, folder, settings)
     write(stage, f"{case}")
     crashing = [sys.executable, str(CRASHING), case.step, str(case.at)]
     first = stage.worker(f"{stage.name}-first", crashing)

@@ -75,6 +75,12 @@ def pack_partition(partition: Partition) -> bytes:
     return b"%d:%s" % (partition.number, source_name(partition.source))
 
 
+def unpack_partition(packed: bytes) -> Partition:
+    """Unpack what `pack_partition` packs."""
+    number, source = packed.split(b":", 1)
+    return Partition(source.decode("utf-8", "surrogateescape"), int(number))
+
+
 def pack_position(position: Position) -> bytes:
     """Pack a position: ``partition:offset:source``."""
     return b"%d:%d:%s" % (position.partition, position.offset, source_name(position.source))

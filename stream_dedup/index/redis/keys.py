@@ -123,6 +123,8 @@ class ShardKeys:
             found it sends it.
         begun: hash: attempt of the spread index to open a cluster, as its entry → what is needed to
             find the other entries that it has left.
+        held: hash: cluster that prepared commits hold open → `layouts.HOLD`; see ``_many.lua``.
+        preparing: sorted set: partition with a prepared commit → the server's clock, in seconds.
         fixed: all of these but prefix, meta, rules, begun and those of patterns.
         prefixes: what the keys of clusters, slices of exact hashes and slices of tables begin
             with.
@@ -148,6 +150,8 @@ class ShardKeys:
     pattern_due: bytes = field(init=False)
     pattern_events: bytes = field(init=False)
     begun: bytes = field(init=False)
+    held: bytes = field(init=False)
+    preparing: bytes = field(init=False)
     fixed: tuple[bytes, ...] = field(init=False)
     prefixes: Prefixes = field(init=False)
     records: bytes = field(init=False)
@@ -172,12 +176,14 @@ class ShardKeys:
             "pattern_due": b"pattern-due",
             "pattern_events": b"pattern-events",
             "begun": b"begun",
+            "held": b"held",
+            "preparing": b"preparing",
         }
         for name, key in names.items():
             object.__setattr__(self, name, prefix + key)
         fixed = (
             self.expiry, self.recency, self.due, self.leases, self.gone, self.garbage,
-            self.inserted, self.heads,
+            self.inserted, self.heads, self.held, self.preparing,
         )  # fmt: skip
         object.__setattr__(self, "fixed", fixed)
         prefixes = Prefixes(prefix + b"c:", prefix + b"e:", prefix + b"t:")
@@ -216,6 +222,10 @@ class ShardKeys:
         """Hash: the partition's fence, high water, committed offset, claim and incarnation."""
         return b"%sp:%s:%d" % (self.prefix, source_name(partition.source), partition.number)
 
+    def prepared(self, partition: Partition) -> bytes:
+        """Hash: a partition's commit that this shard has prepared; see ``_many.lua``."""
+        return b"%sx:%s:%d" % (self.prefix, source_name(partition.source), partition.number)
+
     def journal(self, partition: Partition) -> bytes:
         """Sorted set: the decisions of batches by their last offset."""
         return b"%sj:%s:%d" % (self.prefix, source_name(partition.source), partition.number)
@@ -252,6 +262,7 @@ _CLUSTERS = KeyKind("clusters", "string", "clusters")
 _VALUES = KeyKind("values", "hash", "values")
 _PARTITIONS = KeyKind("partitions", "hash", "others")
 _JOURNALS = KeyKind("journals", "zset", "others")
+_PREPARED = KeyKind("prepared commits", "hash", "others")
 _SPREAD = KeyKind("spread slices", "zset", "tables")
 _INTENTS = KeyKind("intents", "string", "others")
 _SINGLE = {
@@ -266,6 +277,8 @@ _SINGLE = {
     b"heads": KeyKind("heads", "hash", "others"),
     b"rules": KeyKind("rules", "hash", "others"),
     b"begun": KeyKind("attempts", "hash", "others"),
+    b"held": KeyKind("held clusters", "hash", "others"),
+    b"preparing": KeyKind("partitions that commit", "zset", "others"),
     b"patterns": KeyKind("patterns", "hash", "others"),
     b"pattern-names": KeyKind("pattern names", "hash", "others"),
     b"pattern-seen": KeyKind("pattern times", "zset", "others"),
@@ -276,7 +289,7 @@ _NUMBERED = re.compile(
     rb"t:([0-9]{1,9}):([0-9]{1,9})|e:([0-9]{1,9})|r:([0-9]{1,9})|c:([0-9a-f]{16})"
     rb"|s:([0-9]{1,9})|i:([0-9a-f]{16})|v:([0-9a-f]{16})"
 )
-_NAMED = re.compile(rb"([pj]):.*:[0-9]{1,19}", re.DOTALL)
+_NAMED = re.compile(rb"([pjx]):.*:[0-9]{1,19}", re.DOTALL)
 
 KEY_GROUPS = ("tables", "exact hashes", "records", "clusters", "values", "others")
 """Groups of kinds whose memory is shown apart."""
@@ -306,7 +319,7 @@ def kind_of(shard: ShardKeys, key: bytes, layout: NamespaceLayout) -> KeyKind:
             return _UNKNOWN
         return _BAND_TABLES if layout.is_bands else _TABLES
     if match := _NAMED.fullmatch(name):
-        return _PARTITIONS if match[1] == b"p" else _JOURNALS
+        return {b"p": _PARTITIONS, b"j": _JOURNALS, b"x": _PREPARED}[match[1]]
     return _UNKNOWN
 
 

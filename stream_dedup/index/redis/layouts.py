@@ -301,8 +301,18 @@ BATCH = Layout(
     max_sampled="d",  # events of a cluster chosen by chance
     steps="d",  # clusters to sweep
     pieces="d",  # of garbage to return
+    attempt="d",  # its number under the fence, where a commit is made on many shards
+    part="d",  # of it, if it is made on many shards: PART_WHOLE otherwise
 )
 """A commit, for ``record``."""
+
+PART_WHOLE, PART_PREPARE, PART_DECIDE, PART_FINISH = range(4)
+"""Parts of a commit on many shards (`spread_commits`): one decides, the others prepare and
+finish."""
+
+HOLD = Layout("<", holds="H", recency_us="d", expiry_us="d")
+"""A value of ``held``: how many prepared commits hold a cluster open, and its scores in the queues,
+from which it is taken meanwhile; `NO_TIME_US` without one."""
 
 DELTA = Layout(
     "<",
@@ -343,6 +353,7 @@ STEP = Layout(
     ticket=_TICKET,
     asker=_TICKET,
     hash=f"{SLICE_HASH_BYTES}s",
+    cut="B",  # whether the search was cut short
 )
 """A request (`spread.protocol`). A fingerprint follows, behind a byte with its length."""
 
@@ -358,9 +369,14 @@ BEGUN = Layout(">", since_s="I", exact=f"{EXACT_BYTES}s", near="B")
 """An attempt: since when by the server's clock, and whether it has entries in the tables. The
 fingerprint and the group follow."""
 
+SPREAD_NAMES = Layout(">", ticket=_TICKET, group="H")
+"""What the field ``a`` of a cluster begins with there: the ticket under which it was opened, and
+the length of the group, which follows. Then its names, as elsewhere."""
+
 (ANSWER_FOUND, ANSWER_BESIDE, ANSWER_WAIT, ANSWER_ABSENT, ANSWER_STALE, ANSWER_LOST,
- ANSWER_DONE) = range(7)  # fmt: skip
-"""The first byte of an answer. Entries follow ANSWER_BESIDE, each with a fingerprint behind it."""
+ ANSWER_FULL, ANSWER_CUT, ANSWER_DONE) = range(9)  # fmt: skip
+"""The first byte of an answer. Entries follow ANSWER_BESIDE, each with a fingerprint behind it; and
+ANSWER_CUT, which says that some were left out."""
 
 FOUND = Layout(
     ">",
@@ -412,6 +428,7 @@ def _constants() -> dict[str, str]:
     found["ASKED_FIELDS"] = ", ".join((*ASKED.names, *ASKED_TEXTS))
     found["STEP"] = f"'{STEP.lua}Bc0'"
     found["STEP_FIELDS"] = ", ".join((*STEP.names, "fingerprint"))
+    found["SPREAD_NAMES"] = f"'{SPREAD_NAMES.lua}c0'"
     found["LEASE_MS"] = str(LEASE_US // 1000)
     return found
 

@@ -98,7 +98,7 @@ class Maintenance:
             return
         for shard in self._packer.shards:
             keys = (key for p in claimed for key in (shard.partition(p), shard.journal(p)))
-            for chunk in _chunks(keys):
+            for chunk in chunks(keys):
                 await self._renew(chunk)
         self._partitions_renewed_us = now_us
 
@@ -145,7 +145,7 @@ class Maintenance:
                 for table in range(layout.table_layout.tables)
                 for number in range(layout.slices)
             )
-            yield from _chunks(chain(exacts, records, tables))
+            yield from chunks(chain(exacts, records, tables))
 
     async def _renew(self, keys: Sequence[bytes]) -> int:
         """Renew the times to live of a shard's keys; how many of them exist."""
@@ -228,6 +228,7 @@ class Maintenance:
             await self._runner.run(shard, scripts.PURGE, keys, arguments)
 
 
-def _chunks(keys: Iterator[bytes]) -> Iterator[list[bytes]]:
+def chunks(keys: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Cut keys into pieces whose times to live a script renews at once."""
     while chunk := list(islice(keys, RENEWED_AT_ONCE)):
         yield chunk

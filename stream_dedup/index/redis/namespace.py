@@ -38,6 +38,9 @@ FORMAT = 6
 
 MAX_SHARDS = 256
 
+SPREAD_DIGEST, SPREAD_NAME = ":spread", ", sharded by fingerprint"
+"""Behind the digest and name of the recipe of a namespace of `open_spread`."""
+
 CALL_WORK = 1_000
 """Commands of a script call, about: three milliseconds."""
 
@@ -237,7 +240,7 @@ async def _open_shard(
 ) -> Opened:
     """Create a shard, or open one that exists; see `open_namespace`."""
     namespace = shard.namespace
-    own_digest, own_name = _recipe_of(recipe, spread=spread)
+    own_digest, own_name = stamp_of(recipe, spread=spread)
     born, digest, name, layout, stored_key = await client.run(
         scripts.OPEN,
         [shard.meta, *shard.fixed],
@@ -261,10 +264,10 @@ async def _open_shard(
     return Opened([born], found, read_key(namespace, shard.meta, stored_key))
 
 
-def _recipe_of(recipe: Recipe, *, spread: bool) -> tuple[str, str]:
-    """The digest and name under which a namespace is stored: no two kinds of it are mixed up."""
+def stamp_of(recipe: Recipe, *, spread: bool) -> tuple[str, str]:
+    """Return the digest and name under which a namespace is stored; each kind has its own."""
     return (
-        (f"{recipe.digest}:spread", f"{recipe.name}, spread")
+        (f"{recipe.digest}{SPREAD_DIGEST}", f"{recipe.name}{SPREAD_NAME}")
         if spread
         else (recipe.digest, recipe.name)
     )
@@ -332,7 +335,7 @@ async def _incarnation(client: RedisClient, shard: ShardKeys, recipe: Recipe) ->
         shard.meta, "HMGET", shard.meta, "incarnation", "digest", "recipe"
     )
     incarnation: bytes | None = stored[0]
-    own_digest, own_name = _recipe_of(recipe, spread=True)
+    own_digest, own_name = stamp_of(recipe, spread=True)
     if incarnation is not None and stored[1] != own_digest.encode():
         digest, name = ((text or b"?").decode() for text in stored[1:])
         raise RecipeMismatch(shard.namespace, f"{name} ({digest})", f"{own_name} ({own_digest})")

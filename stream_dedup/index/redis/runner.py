@@ -32,6 +32,7 @@ from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
 from stream_dedup.index.redis.namespace import (
     describe_settings,
     open_namespace,
+    open_spread,
     ttl_ms,
 )
 from stream_dedup.index.redis.scripts import Argument, Script
@@ -54,6 +55,7 @@ class ScriptRunner:
         windows: when clusters close.
         summaries: how often summaries are emitted.
         limits: how much it holds.
+        spread: whether the tables of a group lie on all shards: they are lost together.
 
     Attributes:
         incarnations: of each shard, the latest known.
@@ -74,8 +76,10 @@ class ScriptRunner:
         windows: Windows,
         summaries: Summaries,
         limits: Limits,
+        spread: bool = False,
     ) -> None:
         self.incarnations = incarnations
+        self._spread = spread
         self.resets = 0
         self.ttl_ms = ttl_ms(windows, summaries)
         self.on_call: Callable[[float], None] = lambda _seconds: None
@@ -145,7 +149,8 @@ class ScriptRunner:
 
     async def _create_again(self, shard: ShardKeys, lost: bytes) -> None:
         # Somebody else may have created it meanwhile, with another key.
-        opened = await open_namespace(
+        opens = open_spread if self._spread else open_namespace
+        opened = await opens(
             self._client, self._namespace, self._recipe, self._layout, self._packer.key,
             windows=self._windows, summaries=self._summaries,
             settings=describe_settings(self._windows, self._summaries, self._limits),
@@ -158,6 +163,8 @@ class ScriptRunner:
         if self.incarnations[shard.number] != lost:
             return  # another task has done it
         # Other shards may be lost, too; the next call to each finds that out and counts it.
+        if self._spread:
+            self.incarnations[:] = opened.incarnations
         self.incarnations[shard.number] = opened.incarnations[shard.number]
         if opened.key != self._packer.key:
             self._packer.use_key(opened.key)
@@ -210,6 +217,11 @@ class Partitions:
         """The partitions held here, as far as is known."""
         return list(self._claims)
 
+    def order(self, partition: Partition) -> Sequence[ShardKeys]:
+        """The shards, in the order in which a partition is claimed there."""
+        del partition
+        return self._shards
+
     async def claim(
         self, partition: Partition, end_offset: int | None, identity: str = ""
     ) -> Ownership:
@@ -223,7 +235,7 @@ class Partitions:
             # The token identifies a call that is sent again because its answer was lost.
             token = secrets.token_hex(8)
             incarnations = tuple(self._runner.incarnations)
-            first, *others = self._shards
+            first, *others = self.order(partition)
             answers = [await self._claim(first, partition, b"", least, end, token, topic)]
             fence = int(answers[0][0])
             answers += [
@@ -246,7 +258,7 @@ class Partitions:
         claim = self._claims.get(partition)
         incarnations = tuple(self._runner.incarnations) if claim is None else claim.incarnations
         answers = []
-        for shard in self._shards:
+        for shard in self.order(partition):
             keys = [shard.meta, shard.partition(partition), shard.journal(partition)]
             answers.append(
                 await self._runner.run(
@@ -264,7 +276,7 @@ class Partitions:
     ) -> Ownership:
         """Combine what the shards hold of a partition."""
         marks = [int(answer[1]) for answer in answers]
-        for shard, mark in zip(self._shards, marks, strict=True):
+        for shard, mark in zip(self.order(partition), marks, strict=True):
             self._note_high_water(shard, partition, incarnations[shard.number], mark, mark)
         journal: dict[int, Decision] = {}
         for answer in answers:

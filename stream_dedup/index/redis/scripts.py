@@ -63,7 +63,10 @@ RESOLVE = _load("resolve", "_shard", "_sampled", "_search", "_simhash", "_words"
 RESOLVE_BANDS = _load("resolve", "_shard", "_sampled", "_search", "_bands", name="resolve_bands")
 FORGET = _load("forget")
 STEPS = _load("steps", "_shard", "_search", "_simhash")
-RECORD = _load("record", "_shard", "_sampled")
+RECORD = _load("record", "_shard", "_sampled", "_many")
+FINISH = _load("record", "_finish", "_shard", "_sampled", "_many", name="finish")
+DROP = _load("drop", "_shard", "_many")
+SETTLE = _load("settle", "_shard", "_many")
 SWEEP = _load("sweep", "_shard")
 KEEP = _load("keep")
 PURGE = _load("purge")
@@ -89,3 +92,6 @@ ALL = (
     PATTERNS,
 )
 """Every script that a worker runs."""
+
+SPREAD = (STEPS, FINISH, DROP, SETTLE, FORGET)
+"""Every other one that it runs where the tables of a group lie on many shards."""

@@ -18,39 +18,31 @@ planned for 32 to 64 entries, as those of the other tables are.
 from __future__ import annotations
 
 import asyncio
-import logging
+import random
 import secrets
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from stream_dedup.clock import US_PER_S
-from stream_dedup.clustering.summaries import Summaries
-from stream_dedup.clustering.windows import Windows
-from stream_dedup.errors import IndexReset, RecipeError
+from stream_dedup.errors import IndexFull, RecipeError
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import Limits, Query, opened_id
-from stream_dedup.index.redis import codec, layouts, scripts
-from stream_dedup.index.redis.client import RedisClient, Refusal
-from stream_dedup.index.redis.keys import NamespaceLayout, check_namespace
-from stream_dedup.index.redis.namespace import (
-    CALL_WORK,
-    describe_settings,
-    open_spread,
-    plan_layout,
-    ttl_ms,
-)
+from stream_dedup.index.redis import layouts
+from stream_dedup.index.redis.client import Arguments, RedisClient
+from stream_dedup.index.redis.codec import Packer
+from stream_dedup.index.redis.keys import NamespaceLayout
+from stream_dedup.index.redis.namespace import CALL_WORK
+from stream_dedup.index.redis.runner import ScriptRunner
 from stream_dedup.index.redis.scripts import Argument, Script
 from stream_dedup.index.redis.steps import Steps
 from stream_dedup.index.redis.store import gather_all
 from stream_dedup.index.spread.protocol import (
     SWEEP_AFTER_US,
     Add,
+    Answered,
     Begin,
     Call,
-    Entry,
-    Found,
     Join,
     Judge,
     Offer,
@@ -60,11 +52,9 @@ from stream_dedup.index.spread.protocol import (
     Request,
     Withdraw,
     exact_key,
+    not_spread,
     table_keys,
 )
-from stream_dedup.tables.entries import make_entries
-
-log = logging.getLogger(__name__)
 
 PAUSES_S = (0.002, 0.064)
 """Between two rounds that wait for other callers: the first pause, doubled each time, and the
@@ -74,8 +64,8 @@ WORK: dict[type[Request], int] = {
     Begin: 7,
     Offer: 4,
     Judge: 2,
-    Open: 6,
-    Join: 2,
+    Open: 8,
+    Join: 3,
     Add: 2,
     Remove: 1,
     Withdraw: 2,
@@ -84,11 +74,18 @@ WORK: dict[type[Request], int] = {
 the rest."""
 
 SWEPT = 100
-"""Attempts that are looked at in a shard, about."""
+"""Attempts that are looked at in a shard."""
 
 QUERIES, MAX_QUERIES = 100, 1_000
 """Queries that go through the steps together: so many a shard, but no more in all. They take some
 tenths of a second, and an intent holds for two."""
+
+
+class _Given(NamedTuple):
+    """What the calls of a round have in common."""
+
+    settings: bytes
+    incarnations: tuple[bytes, ...]
 
 
 def _first(requests: Sequence[Request]) -> list[Request]:
@@ -103,120 +100,70 @@ def check_recipe(recipe: Recipe) -> None:
     Raises:
         RecipeError: it learns words, or its fingerprints are the keys of bands.
     """
-    where, remedy = f"recipe {recipe.name}", "give the events groups, and the namespace shards"
-    if recipe.match.learn:
-        problem = "merges clusters, which one group on many nodes cannot do"
-        raise RecipeError(where, "match.learn", problem, f"set it to 0, or {remedy}")
-    if recipe.fingerprint.kind == "bands":
-        problem = "is bands, whose near events need not share a slice"
+    reason = not_spread(recipe)
+    if reason:
+        key = "match.learn" if recipe.match.learn else "fingerprint.kind"
+        remedy = "use another recipe, or give the events groups and shard by group"
         raise RecipeError(
-            where, "fingerprint.kind", problem, f"use simhash or minhash, or {remedy}"
+            f"recipe {recipe.name}", key, f"cannot be sharded by fingerprint: it {reason}", remedy
         )
 
 
 class SpreadClusters:
     """The clusters of a namespace, spread over its shards: finds and opens them.
 
-    Create it with `open`. Tasks of one event loop may share it.
+    Tasks of one event loop may share it.
 
     Args:
-        client: the service; the caller closes it.
+        client: the service.
+        runner: runs the scripts.
+        packer: knows the key of the namespace's hashes.
         recipe: what counts as near.
         namespace: its name.
-        windows: when clusters close.
-        summaries: how long what closes is kept.
+        layout: how the namespace is laid out.
         limits: how far a search goes.
-        shards: how many it has.
         script: of the atomic steps.
 
     Attributes:
+        places: which shard holds what.
+        steps: packs requests.
+        layout: as given.
         rounds: rounds of calls, so far.
         requests: requests that were answered.
-        resets: how often the namespace had lost its data.
     """
 
     def __init__(
         self,
         client: RedisClient,
+        runner: ScriptRunner,
+        packer: Packer,
         recipe: Recipe,
         *,
         namespace: str,
-        windows: Windows,
-        summaries: Summaries,
+        layout: NamespaceLayout,
         limits: Limits,
-        shards: int,
         script: Script,
     ) -> None:
-        self.namespace = namespace
-        self.rounds = self.requests = self.resets = 0
+        self.places = Places(packer.key, layout.shards)
+        self.steps = Steps(namespace, layout, self.places)
+        self.layout = layout
+        self.rounds = self.requests = 0
         self._client = client
+        self._runner = runner
+        self._packer = packer
         self._recipe = recipe
-        self._windows = windows
-        self._summaries = summaries
-        self._limits = limits
+        self._max_verified = limits.max_verified
+        self._namespace = namespace
         self._script = script
-        # Tables are planned for one group: all clusters may share a prefix, wherever they lie.
-        self._planned = plan_layout(recipe, limits.max_clusters, 1)._replace(shards=shards)
-        self._opening = asyncio.Lock()
-        self.places: Places
-        self.layout: NamespaceLayout
-        self._incarnation: bytes
-        self._steps: Steps
-        self._rules: bytes
-
-    @classmethod
-    async def open(
-        cls,
-        client: RedisClient,
-        recipe: Recipe,
-        *,
-        namespace: str = "",
-        windows: Windows | None = None,
-        summaries: Summaries | None = None,
-        limits: Limits | None = None,
-        shards: int = 1,
-        script: Script = scripts.STEPS,
-    ) -> SpreadClusters:
-        """Open a namespace, or create it.
-
-        Raises:
-            RecipeError: clusters of the recipe cannot lie on many nodes; see `check_recipe`.
-            RecipeMismatch, IndexRefused, IndexUnavailable: see `open_spread`.
-        """
-        check_recipe(recipe)
-        clusters = cls(
-            client,
-            recipe,
-            namespace=check_namespace(namespace or recipe.name),
-            windows=windows or Windows(),
-            summaries=summaries or Summaries(),
-            limits=limits or Limits(),
-            shards=shards,
-            script=script,
-        )
-        await clusters._open(HashKey.random())
-        return clusters
-
-    async def _open(self, key: HashKey) -> None:
-        opened = await open_spread(
-            self._client, self.namespace, self._recipe, self._planned, key,
-            windows=self._windows, summaries=self._summaries,
-            settings=describe_settings(self._windows, self._summaries, self._limits),
-        )  # fmt: skip
-        self.layout = layout = opened.layout
-        self.places = Places(opened.key, layout.shards)
-        self._incarnation = opened.incarnations[0]
-        self._steps = Steps(self.namespace, layout, self.places)
-        match, tables = self._recipe.match, layout.table_layout
-        entries = make_entries(tables, layout.slices)
+        match, tables = recipe.match, layout.table_layout
         self._rules = layouts.RULES.struct.pack(
             layout.k,
             match.jaccard,
             match.aliases,
-            self._limits.max_candidates,
-            self._limits.max_verified,
-            entries.prefix_bytes,
-            entries.member_bytes,
+            limits.max_candidates,
+            limits.max_verified,
+            packer.entries.prefix_bytes,
+            packer.entries.member_bytes,
             tables.tables,
             CALL_WORK,
             0,
@@ -225,33 +172,25 @@ class SpreadClusters:
             layout.record_slices.bit_length() - 1,
         )
 
-    def settings(self, now_us: int) -> bytes:
-        """Pack the caller's clock and settings, as scripts take them."""
-        each = -(-self._limits.max_clusters // self.layout.shards)
-        ttl = ttl_ms(self._windows, self._summaries)
-        return codec.pack_settings(now_us, self._windows, self._summaries, ttl, each)
-
     def identity(self, query: Query) -> int:
         """Return the id of the cluster that a query would open."""
-        return self.places.identity(opened_id(self.namespace, query.group, query.position), query)
+        return self.places.identity(opened_id(self._namespace, query.group, query.position), query)
 
-    async def resolve(self, queries: Sequence[Query], now_us: int) -> list[tuple[Found, bool]]:
+    async def resolve(self, queries: Sequence[Query], now_us: int) -> list[Answered]:
         """Find or open a cluster for each query, in order.
 
-        Returns:
-            For each the cluster, and whether it was opened for the query, now or before.
-
         Raises:
-            IndexReset: a shard has lost its data. All shards begin again, empty.
-            IndexUnavailable, IndexRefused: see `RedisClient.run`.
+            IndexFull: too many closed clusters wait for their final summary.
+            IndexReset, IndexUnavailable, IndexRefused: see `ScriptRunner.run`.
         """
         most = min(QUERIES * self.layout.shards, MAX_QUERIES)
-        answers: list[tuple[Found, bool]] = []
+        answers: list[Answered] = []
         for at in range(0, len(queries), most):
             answers += await self._resolve(queries[at : at + most], now_us)
         return answers
 
-    async def _resolve(self, queries: Sequence[Query], now_us: int) -> list[tuple[Found, bool]]:
+    async def _resolve(self, queries: Sequence[Query], now_us: int) -> list[Answered]:
+        self.places.key = self._packer.key  # another one, if the namespace was created again
         call = Call(
             queries,
             [self.identity(query) for query in queries],
@@ -260,46 +199,25 @@ class SpreadClusters:
             caller=secrets.randbits(32),
             aliases=self._recipe.match.jaccard > 0,
             max_names=self._recipe.match.aliases,
+            max_verified=self._max_verified,
         )
-        incarnation = self._incarnation
-        given: list[Argument] = [incarnation, self.settings(now_us), self._rules]
+        given = _Given(self._runner.settings(now_us), tuple(self._runner.incarnations))
         pause_s, longest_s = PAUSES_S
-        async with self._noticing_loss(incarnation):
-            while not call.done:
-                if call.waits:
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, longest_s)
-                else:
-                    pause_s = PAUSES_S[0]
-                await self._round(call, given)
+        while not call.done:
+            if call.waits:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, longest_s)
+            else:
+                pause_s = PAUSES_S[0]
+            await self._round(call, given)
+            if call.full:
+                raise IndexFull(
+                    f"{self._client.address}: namespace {self._namespace!r}: too many closed "
+                    "clusters wait for their final summary: claim and confirm them"
+                )
         return call.answers
 
-    @asynccontextmanager
-    async def _noticing_loss(self, incarnation: bytes) -> AsyncIterator[None]:
-        """Open the namespace again if a shard has lost the data of an incarnation."""
-        try:
-            yield
-        except Refusal as refusal:
-            if refusal.code != "SDRESET":
-                raise
-            await self._begin_again(incarnation)
-            raise IndexReset(
-                f"{self._client.address}: namespace {self.namespace!r} has lost its data: a server "
-                "came back without it, or it was deleted"
-            ) from refusal
-
-    async def _begin_again(self, lost: bytes) -> None:
-        async with self._opening:
-            if self._incarnation != lost:
-                return  # another task has done it
-            await self._open(self.places.key)
-            self.resets += 1
-        log.warning(
-            "%s: namespace %r has lost the data of a shard: going on with an empty index",
-            self._client.address, self.namespace,
-        )  # fmt: skip
-
-    async def _round(self, call: Call, given: Sequence[Argument]) -> None:
+    async def _round(self, call: Call, given: _Given) -> None:
         """Send each shard a call with what is to be asked there."""
         self.rounds += 1
         of_shard: dict[int, list[Request]] = {}
@@ -310,10 +228,8 @@ class SpreadClusters:
             for number, requests in of_shard.items()
         )
 
-    async def _ask(
-        self, call: Call, number: int, requests: list[Request], given: Sequence[Argument]
-    ) -> None:
-        steps = self._steps
+    async def _ask(self, call: Call, number: int, requests: list[Request], given: _Given) -> None:
+        steps = self.steps
         keys, packed = steps.pack(steps.shards[number], requests)
         attempts = 0
 
@@ -324,12 +240,36 @@ class SpreadClusters:
                 # The keys stay: a `Begin` under another ticket is of the same cluster.
                 requests[:] = self._again(call, requests)
                 _, packed = steps.pack(steps.shards[number], requests)
-            return [*given, *packed]
+            return [given.settings, self._rules, *packed]
 
-        answers = await self._client.run(self._script, keys, of_attempt)
+        answers = await self._run(number, keys, of_attempt, given)
         for request, answer in zip(requests, answers, strict=False):
             call.answer(request, steps.unpack(answer))
         self.requests += len(answers)
+
+    async def _run(
+        self, number: int, keys: Sequence[bytes], arguments: Arguments, given: _Given
+    ) -> list[bytes]:
+        shard = self.steps.shards[number]
+        answers: list[bytes] = await self._runner.run(
+            shard, self._script, keys, arguments, given.incarnations[number]
+        )
+        return answers
+
+    async def send(self, requests: Sequence[Request]) -> None:
+        """Send requests whose answers are of no use: they remove what leads nowhere."""
+        given = _Given(self._runner.settings(0), tuple(self._runner.incarnations))
+        of_shard: dict[int, list[Request]] = {}
+        for request in requests:
+            of_shard.setdefault(self.places.of(request), []).append(request)
+        await gather_all(self._send_all(number, each, given) for number, each in of_shard.items())
+
+    async def _send_all(self, number: int, requests: list[Request], given: _Given) -> None:
+        while requests:
+            keys, packed = self.steps.pack(self.steps.shards[number], _first(requests))
+            arguments: list[Argument] = [given.settings, self._rules, *packed]
+            answers = await self._run(number, keys, arguments, given)
+            requests = requests[len(answers) :]
 
     async def sweep(self, older_than_s: float = SWEEP_AFTER_US / US_PER_S) -> int:
         """Remove what callers have left that died before they had opened or joined a cluster.
@@ -338,39 +278,36 @@ class SpreadClusters:
             older_than_s: attempts that began so long ago, so that no request of them is under way.
 
         Returns:
-            How many attempts were removed, at most some hundreds a shard: there may be more.
+            How many attempts were removed, at most `SWEPT` a shard: there may be more.
 
         Raises:
             IndexReset, IndexUnavailable, IndexRefused: see `resolve`.
         """
         swept = 0
-        incarnation = self._incarnation
-        given: list[Argument] = [incarnation, self.settings(0), self._rules]
-        async with self._noticing_loss(incarnation):
-            for shard in self._steps.shards:
-                since_us = await self._client.time_us(shard.meta) - older_than_s * US_PER_S
-                _, stored = await self._client.command(
-                    shard.meta, "HSCAN", shard.begun, 0, "COUNT", SWEPT
-                )
-                for packed, value in stored.items():
-                    entry, query, begun_us = self._steps.unpack_attempt(packed, value)
-                    if begun_us > since_us:
-                        continue
-                    await self._remove(entry, query, given)
-                    keys, steps = self._steps.pack(shard, [Withdraw(entry)])
-                    await self._client.run(self._script, keys, [*given, *steps])
-                    swept += 1
+        tables = self.layout.table_layout
+        for shard in self.steps.shards:
+            names = await self._client.command(shard.meta, "HKEYS", shard.begun)
+            if not names:
+                continue
+            names = random.sample(names, min(len(names), SWEPT))
+            values = await self._client.command(shard.meta, "HMGET", shard.begun, *names)
+            since_us = await self._client.time_us(shard.meta) - older_than_s * US_PER_S
+            attempts = [
+                self.steps.unpack_attempt(name, value)
+                for name, value in zip(names, values, strict=True)
+                if value is not None
+            ]
+            old = [(e, query) for e, query, begun_us in attempts if begun_us <= since_us]
+            await self.send(
+                [
+                    Remove(key, entry, query.fingerprint)
+                    for entry, query in old
+                    for key in [exact_key(query), *table_keys(query, tables)]
+                ]
+            )
+            await self.send([Withdraw(entry) for entry, _ in old])
+            swept += len(old)
         return swept
-
-    async def _remove(self, entry: Entry, query: Query, given: Sequence[Argument]) -> None:
-        """Remove the entries of an attempt from their slices."""
-        of_shard: dict[int, list[Request]] = {}
-        for key in [exact_key(query), *table_keys(query, self.layout.table_layout)]:
-            request = Remove(key, entry, query.fingerprint)
-            of_shard.setdefault(self.places.of(request), []).append(request)
-        for number, requests in of_shard.items():
-            keys, steps = self._steps.pack(self._steps.shards[number], requests)
-            await self._client.run(self._script, keys, [*given, *steps])
 
     @staticmethod
     def _again(call: Call, requests: Sequence[Request]) -> list[Request]:

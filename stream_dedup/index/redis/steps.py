@@ -16,6 +16,7 @@ from stream_dedup.index.spread.protocol import (
     Add,
     Answer,
     Begin,
+    Beside,
     Entry,
     Found,
     Join,
@@ -30,6 +31,7 @@ from stream_dedup.index.spread.protocol import (
     Ticket,
     Withdraw,
     exact_key,
+    table_keys,
 )
 from stream_dedup.model import Position
 
@@ -38,6 +40,7 @@ _ANSWERS = {
     layouts.ANSWER_ABSENT: Answer.ABSENT,
     layouts.ANSWER_STALE: Answer.STALE,
     layouts.ANSWER_LOST: Answer.LOST,
+    layouts.ANSWER_FULL: Answer.FULL,
     layouts.ANSWER_DONE: Answer.DONE,
 }
 _LENGTH = Struct(">I")
@@ -59,16 +62,20 @@ class Steps:
         self._places = places
         self._slices = layout.spread_slices
         self._bytes = layout.width // 8
+        self._tables = layout.table_layout
 
     def pack(
         self, shard: ShardKeys, requests: Sequence[Request]
     ) -> tuple[list[bytes], list[Argument]]:
         """Pack requests for one shard: the keys and the last arguments of ``steps.lua``."""
-        keys = [shard.meta, shard.begun]
+        keys = [
+            shard.meta, shard.begun, shard.expiry, shard.recency, shard.due, shard.garbage,
+            shard.gone, shard.held,
+        ]  # fmt: skip
         places: dict[Query, int] = {}
         packed: list[bytes] = []
         for request in requests:
-            place, asker, hashed, fingerprint = 0, _NO_TICKET, _NO_HASH, b""
+            place, asker, hashed, fingerprint, cut = 0, _NO_TICKET, _NO_HASH, b"", False
             if isinstance(request, Begin | Judge | Open | Join):
                 place = places.setdefault(request.query, len(places))
             match request:
@@ -80,10 +87,10 @@ class Steps:
                     kind = layouts.STEP_JUDGE_EQUAL if equal else layouts.STEP_JUDGE
                     asker = pack_ticket(asking)
                     keys += _cluster(shard, entry)
-                case Open(entry, _):
+                case Open(entry, _, cut):
                     kind = layouts.STEP_OPEN
                     keys += _cluster(shard, entry)
-                case Join(entry, _, is_named):
+                case Join(entry, _, is_named, cut):
                     kind = layouts.STEP_JOIN_NAMED if is_named else layouts.STEP_JOIN
                     keys.append(_cluster(shard, entry)[0])
                 case Withdraw(entry):
@@ -96,7 +103,7 @@ class Steps:
                     fingerprint = bits.to_bytes(self._bytes, "big")
             identity, ticket = codec.pack_id(entry.identity), pack_ticket(entry.ticket)
             packed += (
-                layouts.STEP.struct.pack(kind, place, identity, ticket, asker, hashed),
+                layouts.STEP.struct.pack(kind, place, identity, ticket, asker, hashed, cut),
                 bytes((len(fingerprint),)),
                 fingerprint,
             )
@@ -130,32 +137,41 @@ class Steps:
             entry = unpack_entry(identity, ticket)
             times = int(opened_us), int(last_us)
             return Found(entry, bits, similarity, *times, bool(recorded), names)
-        if answer[0] == layouts.ANSWER_BESIDE:
+        if answer[0] in (layouts.ANSWER_BESIDE, layouts.ANSWER_CUT):
             head = layouts.SPREAD_ENTRY.struct
             each = head.size + self._bytes
-            return [
+            beside = [
                 Neighbour(
                     unpack_entry(*head.unpack_from(answer, at)),
                     int.from_bytes(answer[at + head.size : at + each], "big"),
                 )
                 for at in range(1, len(answer), each)
             ]
+            return Beside(beside) if answer[0] == layouts.ANSWER_CUT else beside
         return _ANSWERS[answer[0]]
+
+    def unpack_piece(self, piece: bytes) -> list[Remove]:
+        """Unpack a piece of garbage: the entries of a closed cluster."""
+        head, size = layouts.SPREAD_NAMES.struct, layouts.NAME_OTHER_BYTES + self._bytes
+        identity, _, packed = codec.unpack_piece(piece)
+        ticket, length = head.unpack_from(packed)
+        group = codec.unpack_group(packed[head.size : head.size + length])
+        removed: dict[Remove, None] = {}
+        for at in range(head.size + length, len(packed), size):
+            exact, bits = packed[at : at + layouts.EXACT_BYTES], packed[at + layouts.EXACT_BYTES :]
+            fingerprint = int.from_bytes(bits[: self._bytes], "big")
+            query = _stored_query(group, exact, fingerprint, near=bits[self._bytes] == 1)
+            for key in [exact_key(query), *table_keys(query, self._tables)]:
+                removed[Remove(key, unpack_entry(identity, ticket), fingerprint)] = None
+        return list(removed)
 
     def unpack_attempt(self, packed: bytes, value: bytes) -> tuple[Entry, Query, int]:
         """Unpack an attempt: its entry, what of the query says where it lies, and when it began."""
         head = layouts.BEGUN.struct
         since_s, exact, near = head.unpack_from(value)
         fingerprint, group = value[head.size :][: self._bytes], value[head.size + self._bytes :]
-        query = Query(
-            codec.unpack_group(group),
-            int.from_bytes(exact, "big"),
-            int.from_bytes(fingerprint, "big"),
-            b"",
-            bool(near),
-            0,
-            0,
-            Position("", 0, 0),
+        query = _stored_query(
+            codec.unpack_group(group), exact, int.from_bytes(fingerprint, "big"), near=bool(near)
         )
         return (
             unpack_entry(*layouts.SPREAD_ENTRY.struct.unpack(packed)),
@@ -169,6 +185,12 @@ _KINDS: dict[type[Request], int] = {
     Add: layouts.STEP_ADD,
     Remove: layouts.STEP_REMOVE,
 }
+
+
+def _stored_query(group: str, exact: bytes, fingerprint: int, *, near: bool) -> Query:
+    """What of a query says where its entries lie."""
+    number = int.from_bytes(exact, "big")
+    return Query(group, number, fingerprint, b"", near, 0, 0, Position("", 0, 0))
 
 
 def _cluster(shard: ShardKeys, entry: Entry) -> tuple[bytes, bytes]:

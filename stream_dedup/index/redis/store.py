@@ -45,7 +45,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, Self, TypeVar, cast
 
 from stream_dedup.clock import Clock, ServerClock, SystemClock, monotonic_s
 from stream_dedup.clustering.summaries import Summaries
@@ -75,7 +75,7 @@ from stream_dedup.index.redis import codec, layouts, scripts
 from stream_dedup.index.redis.advice import advise, compare_settings, judge_shards
 from stream_dedup.index.redis.client import RedisClient, Refusal
 from stream_dedup.index.redis.codec import Packer
-from stream_dedup.index.redis.keys import ShardKeys, check_namespace
+from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, check_namespace
 from stream_dedup.index.redis.maintenance import PIECES, SWEEP_STEPS, Maintenance
 from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.namespace import (
@@ -83,6 +83,7 @@ from stream_dedup.index.redis.namespace import (
     Opened,
     describe_settings,
     open_namespace,
+    open_spread,
     plan_layout,
 )
 from stream_dedup.index.redis.resolver import Resolver
@@ -142,7 +143,10 @@ class RedisIndex:
         advice: what is wrong with settings: the server's, how shards share the cap on clusters,
             what differs from the worker that opened the namespace before; also logged.
         clock: the time to give to its methods and to the engine.
+        spread: whether the tables of a group lie on all shards; see `spread_store`.
     """
+
+    spread = False
 
     def __init__(
         self,
@@ -172,12 +176,10 @@ class RedisIndex:
         )
         self._runner = ScriptRunner(
             client, namespace, recipe, opened.layout, self._packer, opened.incarnations,
-            windows=windows, summaries=summaries, limits=limits,
+            windows=windows, summaries=summaries, limits=limits, spread=self.spread,
         )  # fmt: skip
-        self._partitions = Partitions(self._runner, self._shards, client.address)
-        self._maintenance = Maintenance(
-            client, self._runner, self._packer, self.layout, limits, learns=recipe.match.learn > 0
-        )
+        self._partitions = self._make_partitions()
+        self._maintenance = self._make_maintenance()
         self._resolver = Resolver(
             client, self._runner, self._packer, recipe, self.layout, limits, mirror_size
         )
@@ -196,7 +198,7 @@ class RedisIndex:
         blocks: int | None = None,
         mirror_size: int = MIRROR_SIZE,
         clock: Clock | None = None,
-    ) -> RedisIndex:
+    ) -> Self:
         """Open a namespace, or create it.
 
         Args:
@@ -224,16 +226,18 @@ class RedisIndex:
             raise ValueError(f"shards is {shards}; give 1 to {MAX_SHARDS}")
         namespace = check_namespace(namespace or recipe.name)
         windows, summaries = windows or Windows(), summaries or Summaries()
-        planned = plan_layout(recipe, limits.max_clusters, shards, blocks)
+        planned = cls._plan(recipe, limits, shards, blocks)
         settings = describe_settings(windows, summaries, limits)
         advice: dict[str, None] = {}
         for number in range(shards):
             advice |= dict.fromkeys(await advise(client, ShardKeys(namespace, number).meta))
-        advice |= dict.fromkeys(judge_shards(shards, limits.max_clusters))
+        if not cls.spread:
+            advice |= dict.fromkeys(judge_shards(shards, limits.max_clusters))
         advice |= dict.fromkeys(await compare_settings(client, namespace, settings))
         for sentence in advice:
             log.warning("%s: %s", client.address, sentence)
-        opened = await open_namespace(
+        opens = open_spread if cls.spread else open_namespace
+        opened = await opens(
             client, namespace, recipe, planned, HashKey.random(),
             windows=windows, summaries=summaries, settings=settings,
         )  # fmt: skip
@@ -251,6 +255,21 @@ class RedisIndex:
         )
         await index.clock.check()
         return index
+
+    @classmethod
+    def _plan(
+        cls, recipe: Recipe, limits: Limits, shards: int, blocks: int | None
+    ) -> NamespaceLayout:
+        return plan_layout(recipe, limits.max_clusters, shards, blocks)
+
+    def _make_partitions(self) -> Partitions:
+        return Partitions(self._runner, self._shards, self.client.address)
+
+    def _make_maintenance(self) -> Maintenance:
+        learns = self.recipe.match.learn > 0
+        return Maintenance(
+            self.client, self._runner, self._packer, self.layout, self._limits, learns=learns
+        )
 
     def report(self, on_call: Callable[[float], None], on_rollback: Callable[[], None]) -> None:
         """Have calls and rollbacks reported.
@@ -328,7 +347,7 @@ class RedisIndex:
         if len(self._shards) == 1:
             return _closed(record, [await self._record(self._shards[0], record, settings)])
         shard_of = self._packer.shard_of
-        deltas = _by(record.deltas, lambda delta: shard_of(delta.cluster).number)
+        deltas = by(record.deltas, lambda delta: shard_of(delta.cluster).number)
         different, places = dictionary_encode(record.decisions)
         number_of = [0 if d.cluster is None else shard_of(d.cluster).number for d in different]
         parts = []
@@ -344,32 +363,7 @@ class RedisIndex:
         return _closed(record, await gather_all(parts))
 
     async def _record(self, shard: ShardKeys, record: Commit, settings: bytes) -> _Recorded:
-        partition_key, journal_key, partition = self._partitions.names(shard, record.partition)
-        keys = [
-            shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.gone,
-            shard.heads, partition_key, journal_key,
-        ]  # fmt: skip
-        batch = layouts.BATCH.struct.pack(
-            record.fence,
-            record.first_offset,
-            record.last_offset,
-            record.committed,
-            codec.clamp_us(record.last_us),
-            self._summaries.samples,
-            self._summaries.values,
-            # Where there is much to count, calls of their own sweep.
-            min(SWEEP_STEPS, self._limits.sweep) if len(record.deltas) <= SWEEP_STEPS else 0,
-            PIECES,
-        )
-        journal = codec.pack_journal(record.offsets, record.decisions)
-        bare, others = codec.pack_bare(record.deltas)
-        arguments: list[Argument] = [
-            settings, partition, batch, 1, journal, bare, codec.pack_kept(record.kept),
-        ]  # fmt: skip
-        samples, max_bytes = self._summaries.samples, self._summaries.max_value_bytes
-        for delta in others:
-            keys.append(shard.cluster(codec.pack_id(delta.cluster)))
-            arguments += codec.pack_delta(delta, samples, max_bytes)
+        keys, arguments = self._pack_commit(shard, record, settings)
         incarnation = self._partitions.incarnation(shard, record)
         call = partial(self._runner.run, shard, scripts.RECORD, keys, arguments, incarnation)
         try:
@@ -392,6 +386,47 @@ class RedisIndex:
         if answer[2] or answer[3:]:  # more to sweep, or garbage to purge
             await self._maintenance.tidy(shard, settings, answer)
         return _Recorded(already=record.last_offset <= before, lost=lost)
+
+    def _pack_commit(
+        self,
+        shard: ShardKeys,
+        record: Commit,
+        settings: bytes,
+        *,
+        many_keys: Sequence[bytes] = (),
+        attempt: int = 0,
+        part: int = layouts.PART_WHOLE,
+    ) -> tuple[list[bytes], list[Argument]]:
+        """Pack a commit, or a shard's part of it: the keys and arguments of ``record.lua``."""
+        partition_key, journal_key, partition = self._partitions.names(shard, record.partition)
+        keys = [
+            shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.gone,
+            shard.heads, partition_key, journal_key, *many_keys,
+        ]  # fmt: skip
+        batch = layouts.BATCH.struct.pack(
+            record.fence,
+            record.first_offset,
+            record.last_offset,
+            record.committed,
+            codec.clamp_us(record.last_us),
+            self._summaries.samples,
+            self._summaries.values,
+            # Where there is much to count, calls of their own sweep.
+            min(SWEEP_STEPS, self._limits.sweep) if len(record.deltas) <= SWEEP_STEPS else 0,
+            PIECES,
+            attempt,
+            part,
+        )
+        journal = codec.pack_journal(record.offsets, record.decisions)
+        bare, others = codec.pack_bare(record.deltas)
+        arguments: list[Argument] = [
+            settings, partition, batch, 1, journal, bare, codec.pack_kept(record.kept),
+        ]  # fmt: skip
+        samples, max_bytes = self._summaries.samples, self._summaries.max_value_bytes
+        for delta in others:
+            keys.append(shard.cluster(codec.pack_id(delta.cluster)))
+            arguments += codec.pack_delta(delta, samples, max_bytes)
+        return keys, arguments
 
     def _protocol_error(self, partition: Partition, fence: int, refusal: Refusal) -> Exception:
         if refusal.code == "SDUNCLAIMED":
@@ -439,7 +474,7 @@ class RedisIndex:
 
     async def confirm(self, summaries: Sequence[tuple[int, int]], now_us: int) -> None:
         settings = self._runner.settings(now_us)
-        for number, named in _by(summaries, self._number_of).items():
+        for number, named in by(summaries, self._number_of).items():
             shard = self._shards[number]
             for start in range(0, len(named), CONFIRMS):
                 keys = [shard.meta, shard.due, shard.leases, shard.gone]
@@ -457,7 +492,7 @@ class RedisIndex:
 
     async def representatives(self, clusters: Sequence[int]) -> list[Representative | None]:
         found: dict[int, Representative] = {}
-        for number, asked in _by(clusters, self._known_number_of).items():
+        for number, asked in by(clusters, self._known_number_of).items():
             if number is not None:
                 found.update(await self._representatives(self._shards[number], asked))
         return [found.get(identity) for identity in clusters]
@@ -514,7 +549,7 @@ def _closed(commit: Commit, recorded: Sequence[_Recorded]) -> frozenset[int]:
     return frozenset[int]().union(*(each.closed for each in recorded))
 
 
-def _by(items: Iterable[T], number_of: Callable[[T], N]) -> dict[N, list[T]]:
+def by(items: Iterable[T], number_of: Callable[[T], N]) -> dict[N, list[T]]:
     """Group items by their shard, in order."""
     out: dict[N, list[T]] = {}
     for item in items:

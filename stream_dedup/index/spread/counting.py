@@ -1,24 +1,29 @@
-"""Count a commit on many nodes, all or nothing: what the caller asks, and what a node answers.
+"""Count a commit on many shards, all or nothing: what the owner of a partition asks, without I/O.
 
-Each shard that holds clusters of the commit keeps its deltas aside (`Prepare`); the partition's
-shard decides in one step (`Decide`); then the shards count what they keep (`Finish`). A shard that
-keeps deltas of a commit that was not decided drops them when it hears of a later one.
-`docs/giant-domain.md` says why one `record` on each shard is not enough.
+One shard is the partition's *home*. The others that hold clusters of the commit keep their part
+aside (`Prepare`) and hold its clusters open. The home counts its own part and decides in one step
+(`Decide`); then the others count what they keep (`Finish`), or drop it (`Drop`).
+`docs/giant-domain.md` says why one ``record`` on each shard is not enough.
+
+An owner that dies leaves what is prepared. Whoever finds it asks the home whether the attempt was
+decided (`Settle`): if it was not, it never will be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from enum import Enum
+from itertools import count
+from typing import Any, NamedTuple
 
 from stream_dedup.index.spread.node import Cluster
-from stream_dedup.index.spread.protocol import Answer, Entry, Found
+from stream_dedup.index.spread.protocol import Entry, Found
 from stream_dedup.model import Partition
 
 
 class Number(NamedTuple):
-    """Of a commit: unique, and greater than those of earlier commits of the partition.
+    """Of an attempt to commit: unique, and greater than those of earlier attempts of the partition.
 
     Attributes:
         fence: of the claim under which it is made.
@@ -30,7 +35,187 @@ class Number(NamedTuple):
 
 
 NEVER = Number(0, 0)
-"""Before the first commit of a partition."""
+"""Before the first attempt of a partition."""
+
+
+class Answer(Enum):
+    """What a shard may answer instead of the clusters that have closed."""
+
+    DONE = "done"
+    WAIT = "the commit that opens a cluster named here is not decided: ask again"
+    LOST = "the attempt was given up: it never counts"
+    STALE = "another owner has claimed the partition"
+    BEFORE = "the events were counted before"
+
+
+# ------------------------------------------------------------ requests
+
+
+class Prepare(NamedTuple):
+    """At another shard than the home: keep a part aside and hold its clusters open, or refuse.
+
+    Answer: `Answer`, or the clusters that are not open. A `patient` caller waits for the commits
+    that open clusters named here; one that is not closes what those have opened.
+    """
+
+    shard: int
+    partition: Partition
+    number: Number
+    part: Any
+    patient: bool = True
+
+
+class Decide(NamedTuple):
+    """At the home: count its part and write the journal; the commit is made. Answer: as before."""
+
+    shard: int
+    partition: Partition
+    number: Number
+    part: Any
+    patient: bool = True
+
+
+class Finish(NamedTuple):
+    """At another shard: count what it keeps of an attempt that was decided. Answer: `DONE`."""
+
+    shard: int
+    partition: Partition
+    number: Number
+    part: Any = None
+
+
+class Drop(NamedTuple):
+    """At any shard: drop what it keeps of an attempt that was not. Answer: `DONE`."""
+
+    shard: int
+    partition: Partition
+    number: Number
+    part: Any = None
+
+
+class Settle(NamedTuple):
+    """At the home: was the attempt decided? If it was not, it never will be. Answer: a bool."""
+
+    shard: int
+    partition: Partition
+    number: Number
+
+
+class Kept(NamedTuple):
+    """At another shard: what does it keep? Answer: the number of the attempt, or None."""
+
+    shard: int
+    partition: Partition
+
+
+class Claim(NamedTuple):
+    """At each shard, the home first: raise the fence, to one if that is given.
+
+    Answer: `Claimed`.
+    """
+
+    shard: int
+    partition: Partition
+    fence: int | None = None
+
+
+class Claimed(NamedTuple):
+    """What the owner of a partition learns: its fence, and the journal of the home."""
+
+    fence: int
+    journal: Mapping[int, tuple[Entry, bool]]
+
+
+Request = Prepare | Decide | Finish | Drop | Settle | Kept | Claim
+
+Rounds = Generator[Sequence[Request], Sequence[Any], Any]
+"""Yields the requests of each round, which may be carried out in any order, and is sent their
+answers. A request whose answer was lost has to be sent again."""
+
+
+# ------------------------------------------------------------ the caller
+
+
+def recover(partition: Partition, home: int, shards: Sequence[int]) -> Rounds:
+    """Finish or drop what shards keep of a partition, whoever owns it."""
+    kept = yield [Kept(shard, partition) for shard in shards]
+    for shard, number in zip(shards, kept, strict=True):
+        if number is not None:
+            (decided,) = yield [Settle(home, partition, number)]
+            yield [(Finish if decided else Drop)(shard, partition, number)]
+
+
+@dataclass
+class Owner:
+    """The owner of a partition: makes its commits, one after the other.
+
+    Attributes:
+        partition: the partition.
+        home: the number of the shard that decides.
+        others: those of the other shards.
+        fence: of the claim.
+    """
+
+    partition: Partition
+    home: int
+    others: Sequence[int]
+    fence: int = 0
+    _attempts: count[int] = field(default_factory=lambda: count(1))
+    _open: Number | None = None  # an attempt that was not ended on all shards
+
+    def recover(self) -> Rounds:
+        """Once the partition is claimed on all shards: finish or drop what was left before."""
+        self._open = None
+        yield from recover(self.partition, self.home, self.others)
+
+    def settle(self) -> Rounds:
+        """End an attempt that a call has left because a shard did not answer."""
+        if self._open is not None:
+            (decided,) = yield [Settle(self.home, self.partition, self._open)]
+            yield from self._end(self._open, {}, decided=decided)
+
+    def commit(self, parts: Mapping[int, Any], *, patient: bool) -> Rounds:
+        """Make a commit, if everything that it names is open.
+
+        Args:
+            parts: of each shard, of the home too.
+            patient: whether to wait for commits of other partitions; see `Prepare`.
+
+        Returns:
+            `Answer`; or clusters that have closed: resolve their events again. Nothing was counted
+            unless it is `DONE` (or, of `BEFORE`, by an earlier call).
+        """
+        yield from self.settle()
+        number = self._open = Number(self.fence, next(self._attempts))
+        answers = yield [
+            Prepare(shard, self.partition, number, parts[shard], patient) for shard in self.others
+        ]
+        if all(answer is Answer.DONE for answer in answers):
+            home = Decide(self.home, self.partition, number, parts[self.home], patient)
+            answers = yield [home]
+            if answers[0] is Answer.DONE:
+                yield from self._end(number, parts, decided=True)
+                return Answer.DONE
+            if answers[0] is Answer.BEFORE:  # maybe by this call, and its answer was lost
+                yield from self.settle()
+                return Answer.BEFORE
+        # Nothing may be held meanwhile, or two commits could wait for each other.
+        yield from self._end(number, parts, decided=False)
+        for answer in (Answer.STALE, Answer.BEFORE, Answer.LOST):
+            if answer in answers:
+                return answer
+        closed = [each for each in answers if not isinstance(each, Answer)]
+        return frozenset().union(*closed) or Answer.WAIT
+
+    def _end(self, number: Number, parts: Mapping[int, Any], *, decided: bool) -> Rounds:
+        end = Finish if decided else Drop
+        # Of a refusal the home may not know yet: the partition holds stream time back everywhere.
+        shards = self.others if decided else [*self.others, self.home]
+        yield [end(shard, self.partition, number, parts.get(shard)) for shard in shards]
+        self._open = None
+
+
+# ------------------------------------------------------------ a shard, in memory
 
 
 class Delta(NamedTuple):
@@ -47,73 +232,41 @@ class Delta(NamedTuple):
     is_representative: bool
 
 
-class Prepare(NamedTuple):
-    """At a shard: keep deltas aside and hold their clusters open, or refuse.
+class Part(NamedTuple):
+    """A shard's part of a commit: deltas; for the home the decisions, by offset."""
 
-    Answer: `DONE`; the entries of clusters that are not open; `WAIT` while the commit that opens
-    one of them is not decided, unless the caller is not `patient`; or `LOST`, if the fence or the
-    number is not the latest.
-    """
-
-    shard: int
-    partition: Partition
-    number: Number
-    deltas: tuple[Delta, ...]
-    patient: bool = True
+    deltas: tuple[Delta, ...] = ()
+    decisions: tuple[tuple[int, Entry, bool], ...] = ()
 
 
-class Decide(NamedTuple):
-    """At the partition's shard: the commit is made, with its decisions. Answer: `DONE`, `LOST`."""
-
-    shard: int
-    partition: Partition
-    number: Number
-    decisions: tuple[tuple[int, Entry, bool], ...]
-
-
-class Finish(NamedTuple):
-    """At a shard: count what is kept if it is the decided commit's, else drop it.
-
-    Raises the shard's fence. Answer: `DONE`.
-    """
-
-    shard: int
-    partition: Partition
-    fence: int
-    decided: Number
-
-
-class Claim(NamedTuple):
-    """At the partition's shard: raise the fence. Answer: `Claimed`."""
-
-    shard: int
-    partition: Partition
-
-
-class Claimed(NamedTuple):
-    """What the owner of a partition learns: its fence, the last decided commit, the journal."""
-
-    fence: int
-    decided: Number
-    journal: Mapping[int, tuple[Entry, bool]]
-
-
-Request = Prepare | Decide | Finish | Claim
+def parts_of(decided: Mapping[int, tuple[Found, bool]], home: int, shards: int) -> dict[int, Part]:
+    """Cut a commit into parts: offset → its cluster, and whether it is the representative."""
+    deltas: dict[int, dict[Entry, Delta]] = {}
+    for found, new in decided.values():
+        of_shard = deltas.setdefault(found.entry.identity & 0xFF, {})
+        before = of_shard.get(found.entry, Delta(found.entry, 0, False))
+        is_new = before.is_representative or new
+        of_shard[found.entry] = Delta(found.entry, before.events + 1, is_new)
+    decisions = tuple((offset, found.entry, new) for offset, (found, new) in decided.items())
+    return {
+        shard: Part(tuple(deltas.get(shard, {}).values()), decisions if shard == home else ())
+        for shard in range(shards)
+    }
 
 
 @dataclass(slots=True)
 class _State:
-    """A partition on one shard; `decided` and `journal` on its own shard only."""
+    """A partition on one shard; `decided` and `journal` on its home only."""
 
     fence: int = 0
-    seen: Number = NEVER
-    kept: tuple[Delta, ...] = ()
+    latest: Number = NEVER
+    kept: tuple[Number, Part] | None = None
     decided: Number = NEVER
     journal: dict[int, tuple[Entry, bool]] = field(default_factory=dict)
 
 
 class Counter:
-    """What one shard does; each method is one atomic step.
+    """What one shard does; each method is one atomic step, as a script is.
 
     Args:
         clusters: of the shard.
@@ -125,43 +278,71 @@ class Counter:
 
     def holds(self, identity: int) -> bool:
         """Return whether a cluster may not close: a commit that names it may be decided."""
-        return any(d.entry.identity == identity for s in self._states.values() for d in s.kept)
+        kept = [state.kept[1] for state in self._states.values() if state.kept]
+        return any(delta.entry.identity == identity for part in kept for delta in part.deltas)
 
     def carry_out(self, request: Request) -> object:
         """Carry out a request, and return its answer."""
         state = self._states.setdefault(request.partition, _State())
         match request:
-            case Claim():
-                state.fence += 1
-                return Claimed(state.fence, state.decided, dict(state.journal))
+            case Claim(fence=fence):
+                state.fence = state.fence + 1 if fence is None else max(state.fence, fence)
+                return Claimed(state.fence, dict(state.journal))
             case Prepare():
                 return self._prepare(state, request)
-            case Decide(_, _, number, decisions):
-                if number.fence < state.fence or number < state.decided:
-                    return Answer.LOST
-                state.decided = number
-                state.journal |= {offset: (entry, new) for offset, entry, new in decisions}
-            case Finish(_, _, fence, decided):
-                state.fence = max(state.fence, fence)
-                self._settle(state, decided)
+            case Decide():
+                return self._decide(state, request)
+            case Finish(number=number):
+                if state.kept and state.kept[0] == number:
+                    self._count(state.kept[1])
+                    state.kept = None
+            case Drop(number=number):
+                self._give_up(state, number)
+                if state.kept and state.kept[0] == number:
+                    state.kept = None
+            case Settle(number=number):
+                self._give_up(state, number)
+                return state.decided == number
+            case Kept():
+                return state.kept and state.kept[0]
         return Answer.DONE
 
-    def _settle(self, state: _State, decided: Number) -> None:
-        if state.kept and state.seen > decided and state.seen.fence >= state.fence:
-            return  # a late request: the commit that is kept came after it
-        if state.seen == decided:
-            for entry, events, _ in state.kept:
-                self._clusters[entry.identity].count += events
-        state.kept = ()
+    def _give_up(self, state: _State, number: Number) -> None:
+        state.latest = max(state.latest, number)
 
     def _prepare(self, state: _State, request: Prepare) -> object:
         number = request.number
-        if number.fence < state.fence or number < state.seen:
+        if number.fence != state.fence:
+            return Answer.STALE
+        if number <= state.latest:
+            return Answer.DONE if state.kept and state.kept[0] == number else Answer.LOST
+        answer = self._check(request)
+        if answer is Answer.DONE:
+            state.latest, state.kept = number, (number, request.part)
+        return answer
+
+    def _decide(self, state: _State, request: Decide) -> object:
+        number, part = request.number, request.part
+        if number.fence != state.fence:
+            return Answer.STALE
+        if any(offset in state.journal for offset, *_ in part.decisions):
+            return Answer.BEFORE
+        if number <= state.latest:
             return Answer.LOST
-        if number == state.seen:
-            return Answer.DONE if state.kept or not request.deltas else Answer.LOST
+        answer = self._check(request)
+        if answer is Answer.DONE:
+            state.latest = state.decided = number
+            self._count(part)
+            state.journal |= {offset: (entry, new) for offset, entry, new in part.decisions}
+        return answer
+
+    def _count(self, part: Part) -> None:
+        for entry, events, _ in part.deltas:
+            self._clusters[entry.identity].count += events
+
+    def _check(self, request: Prepare | Decide) -> object:
         closed, waits = [], False
-        for entry, _, is_representative in request.deltas:
+        for entry, _, is_representative in request.part.deltas:
             cluster = self._clusters.get(entry.identity)
             if cluster is None or not cluster.is_open or cluster.ticket != entry.ticket:
                 closed.append(entry)
@@ -171,107 +352,4 @@ class Counter:
                 else:
                     cluster.is_open = False
                     closed.append(entry)
-        if closed or waits:
-            return closed or Answer.WAIT
-        state.seen, state.kept = number, request.deltas
-        return Answer.DONE
-
-
-Rounds = Generator[Sequence[Request], Sequence[object], object]
-"""Yields the requests of each round, and is sent their answers; None for one that was lost."""
-
-
-Answers = Generator[Sequence[Request], Sequence[object], list[object]]
-"""The same, and returns all answers."""
-
-
-def _until_answered(requests: Sequence[Request]) -> Answers:
-    """Send requests again until all are answered."""
-    answers: dict[Request, object] = {}
-    while missing := [request for request in requests if request not in answers]:
-        got = yield missing
-        answers |= {r: a for r, a in zip(missing, got, strict=True) if a is not None}
-    return [answers[request] for request in requests]
-
-
-class Owner:
-    """The owner of a partition: makes its commits, one after the other.
-
-    Args:
-        partition: the partition.
-        shards: how many there are.
-    """
-
-    def __init__(self, partition: Partition, shards: int) -> None:
-        self.partition = partition
-        self.journal: dict[int, tuple[Entry, bool]] = {}
-        self._shards = range(shards)
-        self._home = partition.number % shards
-        self._number = NEVER
-        self._prepared: set[int] = set()  # shards that may keep something
-
-    def claim(self) -> Rounds:
-        """Claim the partition, and finish or drop what its former owner left."""
-        claims = yield from _until_answered([Claim(self._home, self.partition)])
-        (claimed,) = claims
-        assert isinstance(claimed, Claimed)
-        self._number = Number(claimed.fence, 0)
-        self.journal = dict(claimed.journal)
-        yield from self._finish(self._shards, claimed.decided)
-        return None
-
-    def _finish(self, shards: Sequence[int], decided: Number) -> Rounds:
-        fence = self._number.fence
-        yield from _until_answered(
-            [Finish(shard, self.partition, fence, decided) for shard in shards]
-        )
-        return None
-
-    def commit(self, decided: Mapping[int, tuple[Found, bool]], *, patient: bool) -> Rounds:
-        """Commit events: offset → its cluster, and whether it is the representative.
-
-        Returns:
-            True if it was counted; False if another owner has the partition, or it is not known:
-            claim again; None if it has to wait; else the entries of clusters that have closed.
-        """
-        deltas: dict[int, dict[Entry, Delta]] = {}
-        for found, new in decided.values():
-            of_shard = deltas.setdefault(found.entry.identity & 0xFF, {})
-            before = of_shard.get(found.entry, Delta(found.entry, 0, False))
-            is_new = before.is_representative or new
-            of_shard[found.entry] = Delta(found.entry, before.events + 1, is_new)
-        answers = yield from self._prepare(deltas, patient=patient)
-        if Answer.LOST in answers:
-            return False
-        closed = [entry for answer in answers if isinstance(answer, list) for entry in answer]
-        if closed or Answer.WAIT in answers:
-            # Nothing may be held meanwhile, or two commits could wait for each other.
-            yield from self._prepare({}, patient=patient)
-            return closed or None
-        decisions = tuple((offset, f.entry, new) for offset, (f, new) in decided.items())
-        (answer,) = yield [Decide(self._home, self.partition, self._number, decisions)]
-        if answer is not Answer.DONE:
-            return False
-        self.journal |= {offset: (entry, new) for offset, entry, new in decisions}
-        yield from self._finish(sorted(self._prepared), self._number)
-        self._prepared.clear()
-        return True
-
-    def _prepare(self, deltas: Mapping[int, Mapping[Entry, Delta]], *, patient: bool) -> Answers:
-        """Prepare an attempt; shards without deltas drop what they keep of the former one."""
-        number = self._number = self._number._replace(attempt=self._number.attempt + 1)
-        self._prepared |= deltas.keys()
-        return (
-            yield from _until_answered(
-                [
-                    Prepare(
-                        shard,
-                        self.partition,
-                        number,
-                        tuple(deltas.get(shard, {}).values()),
-                        patient,
-                    )
-                    for shard in sorted(self._prepared)
-                ]
-            )
-        )
+        return closed or (Answer.WAIT if waits else Answer.DONE)

@@ -157,7 +157,7 @@ class Node:
                 del self.intents[entry.identity]
             return Answer.STALE
         found = self._found(entry, cluster, query)
-        admitted = equal or self._admits(found)
+        admitted = equal or self._admits(cluster, found)
         return found if admitted and self._takes(cluster, query) else Answer.ABSENT
 
     def open(self, entry: Entry, query: Query, now_us: int) -> Found | Answer:
@@ -230,7 +230,9 @@ class Node:
         times = cluster.query.first_us, cluster.last_us
         return Found(entry, bits, similarity, *times, cluster.count > 0, cluster.names)
 
-    def _admits(self, found: Found) -> bool:
+    def _admits(self, cluster: Cluster, found: Found) -> bool:
+        if not cluster.query.near:
+            return False  # it is found by equal events alone
         if self._similar is None:
             return found.distance <= self._layout.k
         return found.similarity >= self._least

@@ -29,8 +29,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.simhash import distance
 from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
 from stream_dedup.index.base import Query
+from stream_dedup.model import Rule
 from stream_dedup.tables.permutation import Layout
 
 EXACT = -1
@@ -38,6 +41,9 @@ EXACT = -1
 
 MAX_NAMES = 256
 """As `Match.aliases` has it."""
+
+MAX_VERIFIED = 64
+"""As `Limits.max_verified` has it."""
 
 NUMBER_BITS = 8
 """The last bits of a cluster's id: the number of its shard."""
@@ -119,11 +125,29 @@ class Found(NamedTuple):
     names: int
 
 
+class Answered(NamedTuple):
+    """The answer to a query.
+
+    Attributes:
+        found: the cluster.
+        opened: whether it was opened for the query's event, now or before.
+        rule: how it was found.
+    """
+
+    found: Found
+    opened: bool
+    rule: Rule
+
+
 class Neighbour(NamedTuple):
     """An entry that lies beside another one, with its fingerprint."""
 
     entry: Entry
     fingerprint: int
+
+
+class Beside(list[Neighbour]):
+    """Entries beside one, of which some were left out because there are too many."""
 
 
 class Answer(Enum):
@@ -133,7 +157,17 @@ class Answer(Enum):
     ABSENT = "nothing is open under this ticket, nor will be; or it does not take the event"
     STALE = "as ABSENT, and the entry may be removed"
     LOST = "the attempt has lost its ticket"
+    FULL = "no cluster may be opened: too many closed ones wait for their final summary"
     DONE = "done"
+
+
+def not_spread(recipe: Recipe) -> str:
+    """Say why clusters of a recipe cannot lie on many nodes; nothing if they can."""
+    if recipe.match.learn:
+        return "learns words (match.learn), and so merges clusters, which lie on different shards"
+    if recipe.fingerprint.kind == "bands":
+        return "has fingerprints of kind bands, and near events need not share a slice of a table"
+    return ""
 
 
 # ------------------------------------------------------------ requests
@@ -178,11 +212,13 @@ class Judge(NamedTuple):
 class Open(NamedTuple):
     """At the cluster's node: open it, if its intent still has the ticket.
 
-    Answer: `Found`, if it is open under this ticket, or `LOST`.
+    Answer: `Found`, if it is open under this ticket; `LOST`; `FULL`; or `WAIT`, if it is open under
+    another one and a commit that is not decided counts there.
     """
 
     entry: Entry
     query: Query
+    is_cut: bool = False
 
 
 class Join(NamedTuple):
@@ -194,6 +230,7 @@ class Join(NamedTuple):
     entry: Entry
     query: Query
     is_named: bool
+    is_cut: bool = False
 
 
 class Add(NamedTuple):
@@ -301,6 +338,8 @@ class _Row:
         waits: those of them that were last answered by `WAIT`.
         seen: entries beside its own; for each the keys where it was found, with its fingerprints.
         judged: those of them that were asked about.
+        verified: how many of those were open, and did not have an equal event.
+        is_cut: whether some were left out.
         found: open clusters that take the event.
         named: entries of those that an equal event has joined before: its names lead there.
         stale: of the entries it has seen, those that lead nowhere.
@@ -308,6 +347,7 @@ class _Row:
         complete: whether all of them were inserted, so that it may open.
         answer: the cluster.
         opened: whether it was opened for the query.
+        rule: how it was found.
     """
 
     query: Query
@@ -317,6 +357,8 @@ class _Row:
     waits: set[Request] = field(default_factory=set)
     seen: dict[Entry, list[tuple[Key, int]]] = field(default_factory=dict)
     judged: set[Entry] = field(default_factory=set)
+    verified: int = 0
+    is_cut: bool = False
     found: list[Found] = field(default_factory=list)
     named: set[Entry] = field(default_factory=set)
     stale: list[Remove] = field(default_factory=list)
@@ -324,6 +366,7 @@ class _Row:
     complete: bool = False
     answer: Found | None = None
     opened: bool = False
+    rule: Rule = Rule.NEW
 
 
 class Call:
@@ -342,6 +385,12 @@ class Call:
         aliases: whether the fingerprints of joined events lead to their clusters: where sketches
             are verified.
         max_names: names of events that lead to a cluster, besides its representative's.
+        max_verified: clusters that are judged for their fingerprints, if they are open: the
+            nearest. At most four times as many entries are looked at. `Open` and `Join` say if
+            some were left out.
+
+    Attributes:
+        full: whether a node may open no cluster: the call is to be given up.
     """
 
     def __init__(
@@ -354,7 +403,9 @@ class Call:
         caller: int,
         aliases: bool = False,
         max_names: int = MAX_NAMES,
+        max_verified: int = MAX_VERIFIED,
     ) -> None:
+        self._max_verified = max_verified
         self._layout = layout
         self._aliases = aliases
         self._max_names = max_names
@@ -364,6 +415,8 @@ class Call:
         ]
         self._asking: dict[Request, list[_Row]] = {}  # two may ask the same of a stale entry
         self._attempts: dict[Entry, _Row] = {}
+        self._seen_by: dict[Entry, list[_Row]] = {}
+        self.full = False
         for row in self._rows:
             self._begin(row)
 
@@ -379,12 +432,12 @@ class Call:
         return bool(rows) and all(row.waits == row.asked.keys() for row in rows)
 
     @property
-    def answers(self) -> list[tuple[Found, bool]]:
-        """For each query the cluster, and whether it was opened for the query."""
+    def answers(self) -> list[Answered]:
+        """The answer to each query."""
         answers = []
         for row in self._rows:
             assert row.answer is not None
-            answers.append((row.answer, row.opened))
+            answers.append(Answered(row.answer, row.opened, row.rule))
         return answers
 
     def state(self) -> Hashable:
@@ -409,7 +462,7 @@ class Call:
     def answer(self, request: Request, answer: object) -> None:
         """Take an answer to a request."""
         rows = self._asking.get(request, ())  # none, if it was given up
-        if answer is Answer.WAIT:
+        if answer is Answer.WAIT or (answer is Answer.ABSENT and self._may_change(rows, request)):
             for row in rows:
                 row.waits.add(request)
             return
@@ -418,8 +471,20 @@ class Call:
             row.waits.discard(request)
             del row.asked[request]
             self._take(row, request, answer)
+            if isinstance(request, Judge) and not request.equal and answer is not Answer.STALE:
+                row.verified += 1
             if not row.asked:
                 self._advance(row)
+
+    def _may_change(self, rows: Sequence[_Row], request: Request) -> bool:
+        """Return whether a row before may join a cluster, so that it lives on for this one."""
+        if not isinstance(request, Judge):
+            return False
+        last = min(row.entry.ticket.row for row in rows) if rows else 0
+        return any(
+            other.entry.ticket.row < last and other.step is not Step.END
+            for other in self._seen_by.get(request.entry, ())
+        )
 
     # ------------------------------------------------------------ one row
 
@@ -427,6 +492,7 @@ class Call:
         self._attempts[row.entry] = row
         row.seen, row.judged, row.found, row.stale, row.offered = {}, set(), [], [], []
         row.named = set()
+        row.verified, row.is_cut = 0, False
         row.complete = not row.query.near
         self._go(row, Step.BEGIN, [Begin(row.entry, row.query)])
 
@@ -449,6 +515,12 @@ class Call:
         match request, answer:
             case ((Begin() | Open() | Join()), Found() as found):
                 row.answer, row.opened = found, found.entry.identity == row.entry.identity
+                if isinstance(request, Join):
+                    row.rule = Rule.EXACT if found.entry in row.named else Rule.FINGERPRINT
+                else:
+                    row.rule = Rule.NEW if row.opened else Rule.EXACT
+            case Open(), Answer.FULL:
+                self.full = True
             case Begin(), list() as neighbours:
                 row.offered = [exact_key(row.query)]
                 self._see(row, row.offered[0], neighbours)
@@ -468,8 +540,12 @@ class Call:
                 row.found = [found for found in row.found if found.entry != request.entry]
 
     def _see(self, row: _Row, key: Key, neighbours: Sequence[Neighbour]) -> None:
+        row.is_cut = row.is_cut or isinstance(neighbours, Beside)
         for entry, fingerprint in neighbours:
-            row.seen.setdefault(entry, []).append((key, fingerprint))
+            if entry not in row.seen:
+                row.seen[entry] = []
+                self._seen_by.setdefault(entry, []).append(row)
+            row.seen[entry].append((key, fingerprint))
 
     def _follow(self, row: _Row, request: Judge) -> None:
         """If an earlier row of this call has joined a cluster, that one may take this event too."""
@@ -479,6 +555,7 @@ class Call:
         entry = other.answer.entry
         if entry not in row.seen:
             row.seen[entry] = []
+            self._seen_by.setdefault(entry, []).append(row)
             row.judged.add(entry)
             judge = request._replace(entry=entry)
             row.asked[judge] = None
@@ -489,7 +566,12 @@ class Call:
         match row.step:
             case Step.BEGIN if row.answer is None:
                 self._judge(row, Step.JUDGE_EQUAL)
+            case Step.JUDGE_NEAR if row.verified < self._max_verified and self._left(row):
+                self._judge(row, Step.JUDGE_NEAR)
             case Step.JUDGE_EQUAL | Step.JUDGE_NEAR:
+                row.is_cut = row.is_cut or (
+                    row.step is Step.JUDGE_NEAR and bool(self._unjudged(row))
+                )
                 self._settle(row)
             case Step.OFFER:
                 row.complete = True
@@ -507,10 +589,31 @@ class Call:
 
     def _judge(self, row: _Row, step: Step) -> None:
         """Judge the entries that were seen and are not judged: first those of equal events."""
-        entries = [entry for entry in row.seen if entry not in row.judged]
+        entries = self._unjudged(row)
+        if step is Step.JUDGE_NEAR:
+            entries = self._nearest(row, entries)
         row.judged.update(entries)
         ticket, equal = row.entry.ticket, step is Step.JUDGE_EQUAL
         self._go(row, step, [Judge(entry, ticket, row.query, equal) for entry in entries])
+
+    def _unjudged(self, row: _Row) -> list[Entry]:
+        return [entry for entry in row.seen if entry not in row.judged]
+
+    def _left(self, row: _Row) -> bool:
+        return len(row.judged) < 4 * self._max_verified and bool(self._unjudged(row))
+
+    def _nearest(self, row: _Row, entries: list[Entry]) -> list[Entry]:
+        """Of too many entries the nearest, and of equally near ones those that go first."""
+        most = self._max_verified - row.verified
+        if len(entries) <= most:
+            return entries
+        own = row.query.fingerprint
+
+        def nearness(entry: Entry) -> tuple[int, Ticket]:
+            bits = min(distance(own, fingerprint) for _, fingerprint in row.seen[entry])
+            return bits, entry.ticket
+
+        return sorted(entries, key=nearness)[:most]
 
     def _settle(self, row: _Row) -> None:
         """Join the best cluster that takes the event, or go on to open one."""
@@ -519,9 +622,9 @@ class Call:
                 row.found, key=lambda f: (-f.similarity, f.distance, f.opened_us, f.entry.identity)
             )
             named = best.entry in row.named
-            self._go(row, Step.JOIN, [Join(best.entry, row.query, named)])
+            self._go(row, Step.JOIN, [Join(best.entry, row.query, named, row.is_cut)])
         elif row.complete:
-            self._go(row, Step.OPEN, [Open(row.entry, row.query)])
+            self._go(row, Step.OPEN, [Open(row.entry, row.query, row.is_cut)])
         else:
             keys, fingerprint = table_keys(row.query, self._layout), row.query.fingerprint
             row.offered += keys

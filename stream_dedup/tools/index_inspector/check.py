@@ -18,6 +18,7 @@ from typing import Any
 from rich.text import Text
 
 from stream_dedup.cli.common import console
+from stream_dedup.errors import IndexRefused
 from stream_dedup.index.redis.keys import ShardKeys, identity_of, kind_of
 from stream_dedup.tools.index_inspector.output import print_rows, write_json
 from stream_dedup.tools.index_inspector.probes import Probes, Suspect, cut
@@ -157,8 +158,14 @@ async def check(namespace: Namespace, limit: int, progress: Progress) -> Report:
 
     Raises:
         IndexUnavailable: the server is away.
-        IndexRefused: the user may not read what is needed.
+        IndexRefused: the user may not read what is needed, or the namespace is sharded by
+            fingerprint.
     """
+    if namespace.spread:
+        raise IndexRefused(
+            f"namespace {namespace.name!r} is sharded by fingerprint: entries lie on other shards "
+            "than their clusters, and this command does not compare them"
+        )
     report = Report()
     await _check_layouts(namespace, report)
     for shard in namespace.shards:

@@ -201,10 +201,10 @@ async def details(namespace: Namespace, identity: int) -> Details | None:
     )
     if stored is None:
         return None
-    held = unpack_stored(packed, stored, namespace.layout)
+    held = unpack_stored(packed, stored, namespace.layout, spread=namespace.spread)
     if held is None:
         raise ValueError("what is stored of it does not fit together")
-    names = await _names(namespace, shard, held) if held.open else []
+    names = await _names(namespace, shard, held) if held.names else []
     found = {
         name: float(score) for name, score in zip(sets, scores, strict=True) if score is not None
     }

@@ -17,7 +17,7 @@ from stream_dedup.index.redis import codec, layouts
 from stream_dedup.index.redis.client import Command, RedisClient
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, check_namespace
-from stream_dedup.index.redis.namespace import read_key, read_layout
+from stream_dedup.index.redis.namespace import SPREAD_DIGEST, SPREAD_NAME, read_key, read_layout
 from stream_dedup.tables.entries import Entries
 
 SCAN_COUNT = 1_000
@@ -69,6 +69,8 @@ class Namespace:
         name: its name.
         recipe: the name of the recipe it was created with.
         digest: that recipe's digest.
+        spread: whether it is sharded by fingerprint, so that entries lie on other shards than
+            their clusters.
         layout: how it is laid out.
         packer: finds keys in it.
     """
@@ -77,6 +79,7 @@ class Namespace:
     name: str
     recipe: str
     digest: str
+    spread: bool
     layout: NamespaceLayout
     packer: Packer
 
@@ -97,11 +100,13 @@ class Namespace:
                 "without --namespace lists those that are"
             )
         layout = read_layout(name, first.meta, meta[2])
+        digest, recipe = ((each or b"").decode("utf-8", "backslashreplace") for each in meta[:2])
         return cls(
             reader,
             name,
-            (meta[1] or b"").decode("utf-8", "backslashreplace"),
-            (meta[0] or b"").decode("utf-8", "backslashreplace"),
+            recipe.removesuffix(SPREAD_NAME),
+            digest.removesuffix(SPREAD_DIGEST),
+            digest.endswith(SPREAD_DIGEST),
             layout,
             Packer(name, layout, read_key(name, first.meta, meta[3])),
         )
@@ -125,7 +130,7 @@ class StoredCluster(NamedTuple):
         numbers: its counts and times.
         texts: what else is stored of it, but for samples.
         group_hash: its group's hash, while it is open.
-        names: by which it is found, while it is open.
+        names: by which it is found, while it is open; none if it is sharded by fingerprint.
         tables: those that hold its searchable names, while it is open.
     """
 
@@ -150,13 +155,20 @@ class StoredCluster(NamedTuple):
 
 
 def unpack_stored(
-    identity: bytes, stored: bytes | None, layout: NamespaceLayout
+    identity: bytes, stored: bytes | None, layout: NamespaceLayout, *, spread: bool = False
 ) -> StoredCluster | None:
-    """Unpack a cluster; None if it is damaged."""
+    """Unpack a cluster; None if it is damaged.
+
+    Args:
+        identity: its id.
+        stored: what is stored of it.
+        layout: of its namespace.
+        spread: whether that is sharded by fingerprint: its names are left out.
+    """
     numbers, texts = unpack_numbers(stored), unpack_texts(stored)
     if numbers is None or texts is None:
         return None
-    if not numbers.open:
+    if spread or not numbers.open:
         return StoredCluster(identity, numbers, texts, b"", [], [])
     head, each, names = layout.names_at, layout.name_bytes, texts.name_list
     if len(names) <= head or (len(names) - head) % each:

@@ -14,6 +14,7 @@ from typing import Any
 from rich.text import Text
 
 from stream_dedup.cli.common import console, shown
+from stream_dedup.index.redis import layouts
 from stream_dedup.index.redis.client import Command
 from stream_dedup.index.redis.keys import KEY_GROUPS, KeyKind, ShardKeys, kind_of, partition_of
 from stream_dedup.tools.index_inspector.output import (
@@ -312,6 +313,7 @@ def print_stats(
                 "namespace": namespace.name,
                 "recipe": namespace.recipe,
                 "digest": namespace.digest,
+                "shard_by": "fingerprint" if namespace.spread else "group",
                 "layout": layout._asdict() | {"tables": layout.table_layout.tables},
                 "total": total,
                 "shards": facts,
@@ -351,7 +353,13 @@ def _head(namespace: Namespace) -> Iterator[Row]:
         f"tables of {layout.slices:,} slices, {layout.exact_slices:,} slices of exact hashes, "
         f"{layout.shards} shard(s)"
     )
+    if namespace.spread:
+        text = f"{kind} tables in {layout.spread_slices:,} slices of each of {layout.shards} shards"
     yield "layout", text
+    if namespace.spread:
+        size = layouts.SPREAD_MEMBER.struct.size + layout.width // 8
+        yield "entry", f"{size} bytes; shards by fingerprint"
+        return
     yield "entry", f"{entries.member_bytes} bytes, {entries.prefix_bytes} of them searched by"
 
 

@@ -18,7 +18,7 @@ from stream_dedup.index.base import Query
 from stream_dedup.index.redis import scripts
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.scripts import Script
-from stream_dedup.index.redis.spread import SpreadClusters
+from stream_dedup.index.redis.spread_store import SpreadIndex
 from stream_dedup.model import Position
 from tests.contract.driver import START_US
 from tests.integration.redis.helpers import HASTY
@@ -106,17 +106,20 @@ def script_of(job: Job) -> Script:
 async def work(job: Job) -> None:
     client = RedisClient(job.url, retry_policy=HASTY)
     try:
-        clusters = await SpreadClusters.open(
-            client, RECIPE, namespace=NAMESPACE, windows=WINDOWS, shards=SHARDS,
-            script=script_of(job),
-        )  # fmt: skip
+
+        class OfJob(SpreadIndex):
+            script = script_of(job)
+
+        index = await OfJob.open(
+            client, RECIPE, namespace=NAMESPACE, windows=WINDOWS, shards=SHARDS
+        )
         print("ready", flush=True)  # noqa: T201 -- the parent reads it
         sys.stdin.readline()
         events = events_of(job)
         for at in range(job.begin * job.batch, len(events), job.batch):
             batch = events[at : at + job.batch]
-            answers = await clusters.resolve(batch, SystemClock().now_us())
-            found = [(answer.entry.identity, opened) for answer, opened in answers]
+            answers = await index.resolve(batch, SystemClock().now_us())
+            found = [(answer.cluster, answer.new) for answer in answers]
             line = msgspec.json.encode(Answered(found, client.counts["retries"]))
             print(line.decode(), flush=True)  # noqa: T201 -- as above
     finally:

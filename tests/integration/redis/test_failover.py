@@ -39,10 +39,10 @@ async def undisturbed() -> dict[int, int]:
     return counts(await worker.end())
 
 
-def replicated(master: RedisServer, shard: int = 0) -> None:
+def replicated(master: RedisServer, shard: int = 0, namespace: str = PLAIN.name) -> None:
     """Return once a replica has what the master answered for, so that nothing is lost."""
     # WAIT waits for what its own connection wrote, and so for all that was written before.
-    marker = ShardKeys(PLAIN.name, shard).meta + b":marker"
+    marker = ShardKeys(namespace, shard).meta + b":marker"
     assert call(master.port, [("SET", marker, 1), ("WAIT", 1, 10_000)])[1] == 1
 
 

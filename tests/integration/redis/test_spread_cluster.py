@@ -19,10 +19,10 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from stream_dedup.index.redis import codec
+from stream_dedup.index.redis import codec, layouts
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import ShardKeys
-from stream_dedup.index.redis.spread import SpreadClusters
+from stream_dedup.index.redis.spread_store import SpreadIndex
 from tests.integration.redis.helpers import STEADY, in_loop, keys_of
 from tests.integration.redis.processes import begin, line_of, started
 from tests.integration.redis.spread_worker import (
@@ -125,12 +125,13 @@ def open_clusters(cluster: RedisCluster) -> list[Stored]:
     stored = []
     for node in cluster.masters():
         for key in keys_of(node, f"sd:{{{NAMESPACE}:*}}:c:*"):
-            fields = node.command("HMGET", key, "n", "f", "e")
+            fields = node.command("HMGET", key, "n", "f", "a")
             assert isinstance(fields, list)
-            numbers, fingerprint, exact = fields
+            numbers, fingerprint, names = fields
             assert isinstance(numbers, bytes)
             assert isinstance(fingerprint, bytes)
-            assert isinstance(exact, bytes)
+            assert isinstance(names, bytes)
+            exact = names[layouts.SPREAD_NAMES.struct.size :][:8]  # they have no group
             assert codec.unpack_cluster(numbers).open
             identity = int(key.rpartition(b":")[2], 16)
             stored.append(Stored(identity, struct.unpack(">Q", fingerprint)[0], exact))
@@ -176,9 +177,10 @@ async def test_no_near_twins_and_complete_recall_whoever_dies(cluster: RedisClus
 
     client = RedisClient(cluster.url, retry_policy=STEADY)
     try:
-        clusters = await SpreadClusters.open(
+        index = await SpreadIndex.open(
             client, RECIPE, namespace=NAMESPACE, windows=WINDOWS, shards=SHARDS
         )
+        clusters = index.clusters
         own = {clusters.identity(asked): opened for asked, (_, opened) in every}
         assert all(opened == (identity == clusters.identity(asked))
                    for asked, (identity, opened) in every)  # fmt: skip
@@ -187,7 +189,7 @@ async def test_no_near_twins_and_complete_recall_whoever_dies(cluster: RedisClus
 
         # Delivered again: representatives find their own clusters.
         again = await clusters.resolve([asked for asked, _ in every], 1)
-        for (asked, (identity, opened)), (found, opened_again) in zip(every, again, strict=True):
+        for (asked, (identity, opened)), (found, opened_again, _) in zip(every, again, strict=True):
             assert opened_again == opened
             assert distance(by_id[found.entry.identity].fingerprint, asked.fingerprint) <= K
             if opened:
@@ -195,7 +197,7 @@ async def test_no_near_twins_and_complete_recall_whoever_dies(cluster: RedisClus
 
         # Other texts with these fingerprints: each finds the nearest of all open clusters.
         fresh = [event(a.fingerprint, n, 99, exact=n) for n, (a, _) in enumerate(every)]
-        for asked, (found, opened) in zip(fresh, await clusters.resolve(fresh, 2), strict=True):
+        for asked, (found, opened, _) in zip(fresh, await clusters.resolve(fresh, 2), strict=True):
             assert not opened
             nearest = min(distance(each.fingerprint, asked.fingerprint) for each in stored)
             assert found.distance == nearest

@@ -15,7 +15,8 @@ from stream_dedup.features.recipe import Fingerprint, Match, Recipe
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.index.redis import codec
 from stream_dedup.index.redis.client import RedisClient
-from stream_dedup.index.redis.spread import SpreadClusters
+from stream_dedup.index.redis.spread import SpreadClusters, _Given
+from stream_dedup.index.redis.spread_store import SpreadIndex
 from stream_dedup.index.redis.steps import pack_ticket
 from stream_dedup.index.spread.node import Node
 from stream_dedup.index.spread.protocol import (
@@ -110,11 +111,12 @@ def requests(draw: st.DrawFn, clusters: SpreadClusters, begun: list[Begin]) -> l
 
 
 async def ask(clusters: SpreadClusters, number: int, asked: Sequence[Request]) -> list[object]:
-    shard = clusters._steps.shards[number]
-    keys, packed = clusters._steps.pack(shard, asked)
-    given = [clusters._incarnation, clusters.settings(START_US), clusters._rules, *packed]
-    answers = await clusters._client.run(clusters._script, keys, given)
-    return [clusters._steps.unpack(answer) for answer in answers]
+    keys, packed = clusters.steps.pack(clusters.steps.shards[number], asked)
+    runner = clusters._runner
+    given = _Given(runner.settings(START_US), tuple(runner.incarnations))
+    arguments = [given.settings, clusters._rules, *packed]
+    answers = await clusters._run(number, keys, arguments, given)
+    return [clusters.steps.unpack(answer) for answer in answers]
 
 
 class Model:
@@ -182,9 +184,10 @@ async def test_lua_answers_as_a_node_in_memory(
     redis_server.command("FLUSHALL")
     client = RedisClient(redis_server.url, retry_policy=STEADY)
     try:
-        clusters = await SpreadClusters.open(
+        index = await SpreadIndex.open(
             client, recipe, windows=WINDOWS, limits=Limits(max_clusters=300), shards=SHARDS
         )
+        clusters = index.clusters
         model = Model(recipe, clusters)
         begun: list[Begin] = []
         for _ in range(data.draw(st.integers(3, 8))):
@@ -211,7 +214,7 @@ async def test_an_intent_ends_with_its_lease(redis_server: RedisServer) -> None:
     redis_server.command("FLUSHALL")
     client = RedisClient(redis_server.url, retry_policy=STEADY)
     try:
-        clusters = await SpreadClusters.open(client, PLAIN, shards=SHARDS)
+        clusters = (await SpreadIndex.open(client, PLAIN, shards=SHARDS)).clusters
         query = Query("", 1, 0, b"", True, START_US, START_US, Position("in", 0, 0))
         entry = Entry(clusters.identity(query), Ticket(1, 1, 0, 1))
         number = clusters.places.of(Begin(entry, query))

@@ -1,7 +1,7 @@
 #!lua
 -- Count the events of a commit, write its journal and raise the partition's high water: all or nothing.
--- KEYS  meta, expiry, recency, due, garbage, gone, heads, partition, journal; then the cluster of
---       each delta with values
+-- KEYS  meta, expiry, recency, due, garbage, gone, heads, partition, journal; of a commit on many shards
+--       held, preparing, prepared too; then the cluster of each delta with values
 -- ARGV  incarnation, settings (see _shard.lua), partition's name, BATCH, whether the caller waits for
 --       commits of others (0 or 1), journal of the batch ('' for none), deltas without values
 --       (BARE_DELTA) one after the other, what left by rules that limit patterns ('' if that stays as
@@ -13,8 +13,10 @@
 --       {2} if it waits for the commits that open clusters named here: nothing was counted, and what
 --       is closed is named by the call that waits no longer.
 --       SDFENCE: another worker has claimed the partition. SDUNCLAIMED: none has, or its key is
---       lost. SDSTRADDLE: the batch begins below the high water and ends above it.
--- Cost  two or three commands a delta, thirty a call, four a cluster swept; some 3 microseconds a
+--       lost. SDSTRADDLE: the batch begins below the high water and ends above it. SDBARRED: the attempt of
+--       a commit on many shards was given up.
+--       PART_PREPARE counts nothing yet, and PART_FINISH counts what was prepared (see finish).
+-- Cost  two or three commands a delta, thirty a call, and a dozen if it is one of many, four a cluster swept; some 3 microseconds a
 --       bare delta, 6 one with values and 3 more a kilobyte. MAX_DELTAS of index/base.py bounds them,
 --       so that other clients do not wait for long.
 local reply = lost()
@@ -24,12 +26,20 @@ local keys = {expiry = KEYS[2], recency = KEYS[3], due = KEYS[4], garbage = KEYS
 local heads, partition, journal = KEYS[7], KEYS[8], KEYS[9]
 local BATCH_FIELDS = unpack_bytes(BATCH, ARGV[4])
 
-local owned = call('HMGET', partition, 'fence', 'high_water')
-if not owned[1] then return redis.error_reply('SDUNCLAIMED nobody owns the partition') end
-if tonumber(owned[1]) ~= fence then return redis.error_reply('SDFENCE ' .. owned[1]) end
-local high_water = tonumber(owned[2])
-if last <= high_water then return {1, owned[2], 0} end
-if first <= high_water then return redis.error_reply('SDSTRADDLE ' .. owned[2]) end
+-- Of a commit on many shards (see _many.lua): what finishes it was checked when it was prepared.
+local of_many = part ~= PART_WHOLE
+local owned = call('HMGET', partition, 'fence', 'high_water', 'attempt')
+if part ~= PART_FINISH then
+  if not owned[1] then return redis.error_reply('SDUNCLAIMED nobody owns the partition') end
+  if tonumber(owned[1]) ~= fence then return redis.error_reply('SDFENCE ' .. owned[1]) end
+  local high_water = tonumber(owned[2])
+  if last <= high_water then return {1, owned[2], 0} end
+  if first <= high_water then return redis.error_reply('SDSTRADDLE ' .. owned[2]) end
+  if of_many and not is_later(fence, attempt, owned[3]) then
+    if part == PART_PREPARE and is_prepared(fence, attempt) then return {1, owned[2], 0} end
+    return redis.error_reply('SDBARRED ' .. owned[3])
+  end
+end
 
 -- A cluster that is provisional for another event waits for the commit of that event, or is closed:
 -- at once if this partition comes first (or is the same: its former owner opened it), so that no two
@@ -45,6 +55,8 @@ end
 local function refuse(id, c)
   if not (c and c[C_STATE] == OPEN) then
     closed[#closed + 1] = id
+  elseif of_many and is_held(id) then  -- the commit that opens it may be decided
+    blocked = true
   elseif ARGV[5] == '0' or comes_first(c) then
     closed[#closed + 1], provisional[#provisional + 1] = id, c
   else
@@ -96,7 +108,7 @@ for at = 1, #ARGV[7], BARE_DELTA_BYTES do
 end
 
 local deltas, arg = {}, 9
-for i = 10, #KEYS do
+for i = of_many and MANY_CLUSTERS_AT or 10, #KEYS do
   local DELTA_FIELDS = unpack_bytes(DELTA, ARGV[arg])
   local id = ARGV[arg + 1]
   local c = read_cluster(id, KEYS[i], call('GET', KEYS[i]))
@@ -116,6 +128,13 @@ if #closed > 1 or blocked then
   write_counters()
   for _, key in pairs(keys) do keep(key) end
   return blocked and {2} or closed
+end
+if part == PART_PREPARE then
+  local ids = {}
+  for at = BARE_DELTA_ID_AT, #ARGV[7], BARE_DELTA_BYTES do ids[#ids + 1] = sub(ARGV[7], at, at + ID_BYTES - 1) end
+  for i = 1, #deltas do ids[#ids + 1] = deltas[i][1].id end
+  prepare(partition, fence, attempt, ARGV[3], ids)
+  return {1, owned[2], 0}
 end
 
 for i = 1, #bare_keys do call('SETRANGE', bare_keys[i], '0', bare_numbers[i]) end
@@ -178,6 +197,7 @@ for i = 1, #dues, 2000 do  -- Lua passes some thousand arguments at most
 end
 
 call('HSET', partition, 'high_water', string.format('%.0f', last), 'committed', string.format('%.0f', committed))
+if part == PART_DECIDE then decide(partition, fence, attempt) elseif part == PART_FINISH then release(ARGV[3]) end
 call('ZREMRANGEBYSCORE', journal, '-inf', '(' .. string.format('%.0f', committed))
 if ARGV[6] ~= '' then call('ZADD', journal, last, ARGV[6]) end
 if ARGV[8] ~= '' then call('HSET', partition, 'kept', ARGV[8]) end

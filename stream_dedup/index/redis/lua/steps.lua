@@ -1,22 +1,24 @@
 #!lua
 -- Carry out requests of the spread index at this shard, in order, each an atomic step of its own; see
 -- docs/giant-domain.md. index/spread/node.py is the same in Python.
--- KEYS  meta, begun; then the keys of each request, in order: of STEP_BEGIN the cluster, its intent and the
+-- KEYS  meta, begun, expiry, recency, due, garbage, gone, held; then the keys of each request, in order: of STEP_BEGIN the cluster, its intent and the
 --       slice of the exact hash; of STEP_JUDGE, STEP_JUDGE_EQUAL and STEP_OPEN the cluster and its intent; of
 --       STEP_JOIN and STEP_JOIN_NAMED the cluster; of STEP_WITHDRAW the intent; of the others the slice
 -- ARGV  incarnation, settings (see _shard.lua), RULES, requests: STEP each, and a fingerprint behind its
 --       length; then queries, which requests name by their place: ASKED, and fingerprint, sketch, group and
 --       position, each behind its length
--- Returns for each request its answer, in order: FOUND, or ANSWER_BESIDE and entries with fingerprints, or
---       one byte. Fewer than were asked when the budget of work was spent: ask again for the rest.
+-- Returns for each request its answer, in order: FOUND, or ANSWER_BESIDE or ANSWER_CUT and entries with
+--       fingerprints, or one byte. Fewer than were asked when the budget of work was spent: ask again for the rest.
 -- Cost  STEP_BEGIN seven commands, or one or two if a cluster is found here; STEP_OFFER three;
---       STEP_JUDGE one or two; STEP_OPEN six; STEP_JOIN two; STEP_ADD two; STEP_REMOVE one; STEP_WITHDRAW two.
+--       STEP_JUDGE one or two; STEP_OPEN seven; STEP_JOIN two or three; STEP_ADD two; STEP_REMOVE one; STEP_WITHDRAW two.
 --
--- A cluster has one more field than _shard.lua says: t is the ticket under which it was opened.
+-- The name list of a cluster begins with SPREAD_NAMES: the ticket under which it was opened, and its group. So a
+-- piece of garbage says where all its entries lie.
 local reply = lost()
 if reply then return reply end
 
-local begun, verifies = KEYS[2], jaccard > 0
+local begun, expiry, recency, due, garbage_key, held = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[8]
+local verifies = jaccard > 0
 local AFTER = string.rep('\255', ID_BYTES + 1)  -- behind all members that begin with a hash
 local ENTRY_WORK, LEASE = 0.3, tostring(LEASE_MS)
 
@@ -49,18 +51,26 @@ local function precedes(ticket, other)
   return d < h
 end
 
--- The cluster with a key, if it is open.
-local function load_open(key)
+-- The cluster with a key; nil if it is not stored.
+local function load(id, key)
   work = work + 1
-  local stored = call('HMGET', key, 'n', 't', 'f', 's')
-  local c = stored[1] and unpack_cluster(stored[1])
-  if not c or c[C_STATE] ~= OPEN then return nil end
-  c.key, c.ticket, c.fingerprint, c.sketch = key, stored[2], stored[3], stored[4]
+  local stored = call('GET', key)
+  local c = read_cluster(id, key, stored)
+  if c then
+    c.ticket = sub(c[C_NAME_LIST], 1, TICKET_BYTES)
+  elseif stored then
+    call('DEL', key, values_key(key))  -- left behind by data that was lost
+  end
   return c
 end
 
-local function load_opened(key, ticket)
-  local c = load_open(key)
+local function load_open(id, key)
+  local c = load(id, key)
+  return c and c[C_STATE] == OPEN and c or nil
+end
+
+local function load_opened(id, key, ticket)
+  local c = load_open(id, key)
   return c and c.ticket == ticket and c or nil
 end
 
@@ -69,16 +79,16 @@ local function takes(c, q)
 end
 
 local function distance_of(c, q)
-  if c.fingerprint == q.fingerprint then return 0 end
+  if c[C_FINGERPRINT] == q.fingerprint then return 0 end
   q.from = q.from or distances(#q.fingerprint, 1)(q.fingerprint)
-  return q.from(c.fingerprint)
+  return q.from(c[C_FINGERPRINT])
 end
 
 local function similarity_of(c, q)
   if not verifies then return 0 end
-  if c.sketch == q.sketch then return 1 end
+  if c[C_SKETCH] == q.sketch then return 1 end
   q.like = q.like or similarity_to(q.sketch, 0)
-  return q.like(c.sketch)
+  return q.like(c[C_SKETCH])
 end
 
 local function found(c, id, q)
@@ -86,31 +96,43 @@ local function found(c, id, q)
     c[C_LAST_US], is_provisional(c) and 0 or 1, c[C_NAMES])
 end
 
--- Keep a cluster live for an event, and count a name if that is new.
+-- An element of the names of a cluster: by which an event finds it.
+local function name_of(q, searchable)
+  return q.exact .. q.fingerprint .. (searchable and '\1' or '\0')
+end
+
+-- Keep a cluster live for an event, and note its name if that is new: the caller inserts it.
 local function touch(c, id, q, is_new_name)
   local is_later, worn, names = q.last > c[C_LAST_US], is_worn(c[C_RENEWED_S]), c[C_NAMES]
   if is_later then c[C_LAST_US] = q.last end
   local answer = found(c, id, q)
-  if is_new_name then c[C_NAMES] = math.min(names, max_names) + 1 end
+  if is_new_name then
+    c[C_NAMES] = math.min(names, max_names) + 1
+    if names <= max_names then
+      local searchable = verifies and q.near == 1 and distance_of(c, q) > 0
+      c[C_NAME_LIST], c.is_changed_text = c[C_NAME_LIST] .. name_of(q, searchable), true
+      if searchable and c[C_SEARCHABLE] > 0 then
+        c[C_SEARCHABLE] = c[C_SEARCHABLE] + 1
+        add('fingerprints', 1)
+      end
+    end
+  end
   if worn then keep_cluster(c) end
-  if is_later or worn or c[C_NAMES] ~= names then
-    call('HSET', c.key, 'n', pack_cluster(c))
+  if is_later or worn or c[C_NAMES] ~= names or c.is_changed_text then
+    write_cluster(c)
     work = work + 1
   end
   return answer
 end
 
--- The members of a slice with a hash; no more than a search may compare, and those that are left out are
--- counted.
+-- The members of a slice with a hash, no more than a search may compare; and whether some were left out.
 local function members_of(slice, hash)
   local first = '[' .. hash
   local members = call('ZRANGE', slice, first, first .. AFTER, 'BYLEX', 'LIMIT', '0', ENOUGH)
   work = work + 1 + ENTRY_WORK * #members
-  if #members > MOST then
-    members[#members] = nil
-    add('truncated', 1)
-  end
-  return members
+  local is_cut = #members > MOST
+  if is_cut then members[#members] = nil end
+  return members, is_cut
 end
 
 local function insert(slice, hash, entry, fingerprint)
@@ -120,8 +142,8 @@ local function insert(slice, hash, entry, fingerprint)
 end
 
 -- The answer of entries beside one of the caller's own: those for which a test holds.
-local function beside(members, entry, holds)
-  local near = {ANSWERS[ANSWER_BESIDE]}
+local function beside(entry, holds, members, is_cut)
+  local near = {ANSWERS[is_cut and ANSWER_CUT or ANSWER_BESIDE]}
   for i = 1, #members do
     local member = members[i]
     if holds(member) and sub(member, SPREAD_MEMBER_ID_AT, SPREAD_MEMBER_BYTES) ~= entry then
@@ -153,13 +175,13 @@ local function forget(intent, entry)
 end
 
 local function begin(at, id, ticket, hash, q)
-  local own = load_open(KEYS[at])
-  if own and takes(own, q) and own.fingerprint == q.fingerprint then return touch(own, id, q) end
-  local members = members_of(KEYS[at + 2], hash)
+  local own = load_open(id, KEYS[at])
+  if own and takes(own, q) and own[C_FINGERPRINT] == q.fingerprint then return touch(own, id, q) end
+  local members, is_cut = members_of(KEYS[at + 2], hash)
   for i = 1, #members do
     local _, other, other_ticket = unpack_bytes(SPREAD_MEMBER, members[i])
     if sub(other, ID_BYTES) == sub(id, ID_BYTES) then  -- of this shard
-      local c = load_opened(key_of(other), other_ticket)
+      local c = load_opened(other, key_of(other), other_ticket)
       if c and takes(c, q) then return touch(c, other, q) end
     end
   end
@@ -170,16 +192,16 @@ local function begin(at, id, ticket, hash, q)
   keep(begun)
   insert(KEYS[at + 2], hash, id .. ticket, q.fingerprint)
   work = work + 4
-  return beside(members, id .. ticket, surely)
+  return beside(id .. ticket, surely, members, is_cut)
 end
 
 local function offer(slice, hash, entry, fingerprint)
   insert(slice, hash, entry, fingerprint)
-  return beside(members_of(slice, hash), entry, near_to(fingerprint))
+  return beside(entry, near_to(fingerprint), members_of(slice, hash))
 end
 
 local function judge(at, id, ticket, asker, q, equal)
-  local c = load_opened(KEYS[at], ticket)
+  local c = load_opened(id, KEYS[at], ticket)
   if not c then
     work = work + 2
     if call('GET', KEYS[at + 1]) == ticket then
@@ -189,55 +211,106 @@ local function judge(at, id, ticket, asker, q, equal)
     return ANSWERS[ANSWER_STALE]
   end
   local admitted = equal
-  if verifies then
-    admitted = admitted or similarity_of(c, q) >= jaccard
-  else
-    admitted = admitted or distance_of(c, q) <= k
+  if not equal and c[C_SEARCHABLE] > 0 then  -- one of too few words is found by equal events alone
+    if verifies then admitted = similarity_of(c, q) >= jaccard else admitted = distance_of(c, q) <= k end
   end
   return admitted and takes(c, q) and found(c, id, q) or ANSWERS[ANSWER_ABSENT]
 end
 
+-- Whether too many closed clusters wait for their final summary (see `max_waiting` of index/base.py).
+local function is_full()
+  return (number('waiting') or 0) + (added.waiting or 0) > math.max(1000, max_clusters)
+end
+
+-- Opened clusters enter the queues at once, at the end: a command costs more than what it does.
+local recencies, expiries = {}, {}
+
+-- Open the cluster with an id. One that is stored already is opened again, and its count and revision go on, as
+-- in resolve.lua.
 local function open(at, id, ticket, q)
-  local c = load_opened(KEYS[at], ticket)
-  if not c then
-    if call('GET', KEYS[at + 1]) ~= ticket then return ANSWERS[ANSWER_LOST] end
-    forget(KEYS[at + 1], id .. ticket)
-    c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 1, q.near, OPEN, 0, 0, 0, OPEN, now_s,
-      INCARNATION, 0, 0, NO_TIME_US, 0, key = KEYS[at], ticket = ticket, fingerprint = q.fingerprint, sketch = q.sketch}
-    call('DEL', c.key)
-    call('HSET', c.key, 'n', pack_cluster(c), 't', ticket, 'f', q.fingerprint, 's', q.sketch, 'p', q.position,
-      'e', q.exact, 'g', q.group)
-    keep(c.key)
-    work = work + 4
+  local key, earlier = KEYS[at], load(id, KEYS[at])
+  local is_open = earlier and earlier[C_STATE] == OPEN
+  if is_open and earlier.ticket == ticket then return found(earlier, id, q) end
+  if call('GET', KEYS[at + 1]) ~= ticket then return ANSWERS[ANSWER_LOST] end
+  -- Another text's, or past its window. What is counted there belongs to it.
+  if is_open and call('HGET', held, id) then return ANSWERS[ANSWER_WAIT] end
+  local c
+  if earlier and earlier[C_STATE] ~= GONE then
+    c = earlier
+    if is_open then  -- closed first
+      call('RPUSH', garbage_key, piece_of(c))
+      keep(garbage_key)
+      add('fingerprints', -c[C_SEARCHABLE])
+      if not is_provisional(c) then c[C_BEFORE] = EXPIRED end
+    else  -- its final summary waits
+      c[C_BEFORE] = c[C_STATE]
+      add('waiting', -1)
+      if c[C_DUE] == 1 then call('ZADD', due, c[C_EMITTED_US] + every_us, id) else call('ZREM', due, id) end
+    end
+    c[C_BASE] = c[C_EVENTS]
+  else
+    if is_full() then
+      forget(KEYS[at + 1], id .. ticket)
+      return ANSWERS[ANSWER_FULL]
+    end
+    c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, OPEN, now_s,
+      INCARNATION, 0, 0, NO_TIME_US, 0, NO_TEXTS, id = id, key = key}
+    if earlier and earlier[C_UNTIL_US] >= now_us then  -- it was delivered again late
+      c[C_REVISION], c[C_EVENTS], c[C_UNTIL_US] = earlier[C_REVISION], earlier[C_EVENTS], earlier[C_UNTIL_US]
+      c[C_EMITTED], c[C_BASE], c[C_BEFORE], c[C_BYTES] = c[C_EVENTS], c[C_EVENTS], GONE, earlier[C_BYTES]
+    end
   end
+  call('HDEL', begun, id .. ticket)
+  call('DEL', KEYS[at + 1])  -- it holds the ticket
+  c[C_OPENED_US], c[C_LAST_US], c[C_STATE], c[C_NAMES], c[C_SEARCHABLE] = q.first, q.last, OPEN, 1, q.near
+  c[C_RENEWED_S], c.ticket, c[C_FINGERPRINT], c[C_SKETCH] = now_s, ticket, q.fingerprint, q.sketch
+  c[C_GROUP], c[C_POSITION] = q.group, q.position
+  c[C_NAME_LIST] = pack_bytes(SPREAD_NAMES, ticket, #q.group, q.group) .. name_of(q, q.near == 1)
+  add('fingerprints', q.near)
+  call('SET', key, pack_whole(c), 'PX', ttl)
+  if has_values(c) then keep(values_key(key)) end
+  recencies[#recencies + 1], recencies[#recencies + 2] = c[C_LAST_US], id
+  if expires_by_age(c) then expiries[#expiries + 1], expiries[#expiries + 2] = expires_us(c), id end
+  work = work + 6
   return found(c, id, q)
 end
 
-local answers, requests, at, key_at = {}, ARGV[4], 1, 3
-while at <= #requests and (#answers == 0 or work < budget) do
-  local STEP_FIELDS, after = unpack_bytes(STEP, requests, at)
-  local answer = ANSWERS[ANSWER_DONE]
-  local key, keys = KEYS[key_at], 1
-  if kind == STEP_BEGIN then
-    answer, keys = begin(key_at, id, ticket, hash, query_at(query)), 3
-  elseif kind == STEP_OFFER then
-    answer = offer(key, hash, id .. ticket, fingerprint)
-  elseif kind == STEP_JUDGE or kind == STEP_JUDGE_EQUAL then
-    answer, keys = judge(key_at, id, ticket, asker, query_at(query), kind == STEP_JUDGE_EQUAL), 2
-  elseif kind == STEP_OPEN then
-    answer, keys = open(key_at, id, ticket, query_at(query)), 2
-  elseif kind == STEP_JOIN or kind == STEP_JOIN_NAMED then
-    local c, q = load_opened(key, ticket), query_at(query)
-    answer = c and takes(c, q) and touch(c, id, q, kind == STEP_JOIN) or ANSWERS[ANSWER_ABSENT]
-  elseif kind == STEP_ADD then
-    insert(key, hash, id .. ticket, fingerprint)
-  elseif kind == STEP_REMOVE then
-    call('ZREM', key, hash .. id .. ticket .. fingerprint)
-    work = work + 1
-  else
-    forget(key, id .. ticket)
+local answers, requests, at, key_at = {}, ARGV[4], 1, 9
+local function carry_out()
+  while at <= #requests and (#answers == 0 or work < budget) do
+    local STEP_FIELDS, after = unpack_bytes(STEP, requests, at)
+    local answer = ANSWERS[ANSWER_DONE]
+    local key, keys = KEYS[key_at], 1
+    add('truncated', cut)
+    if kind == STEP_BEGIN then
+      answer, keys = begin(key_at, id, ticket, hash, query_at(query)), 3
+    elseif kind == STEP_OFFER then
+      answer = offer(key, hash, id .. ticket, fingerprint)
+    elseif kind == STEP_JUDGE or kind == STEP_JUDGE_EQUAL then
+      answer, keys = judge(key_at, id, ticket, asker, query_at(query), kind == STEP_JUDGE_EQUAL), 2
+    elseif kind == STEP_OPEN then
+      answer, keys = open(key_at, id, ticket, query_at(query)), 2
+    elseif kind == STEP_JOIN or kind == STEP_JOIN_NAMED then
+      local c, q = load_opened(id, key, ticket), query_at(query)
+      answer = c and takes(c, q) and touch(c, id, q, kind == STEP_JOIN) or ANSWERS[ANSWER_ABSENT]
+    elseif kind == STEP_ADD then
+      insert(key, hash, id .. ticket, fingerprint)
+    elseif kind == STEP_REMOVE then
+      call('ZREM', key, hash .. id .. ticket .. fingerprint)
+      work = work + 1
+    else
+      forget(key, id .. ticket)
+    end
+    answers[#answers + 1], at, key_at = answer, after, key_at + keys
   end
-  answers[#answers + 1], at, key_at = answer, after, key_at + keys
 end
+
+local done, problem = pcall(carry_out)
+if #recencies > 0 then  -- also after an error: what was opened has to be closed one day
+  call('ZADD', recency, unpack(recencies))
+  if #expiries > 0 then call('ZADD', expiry, unpack(expiries)) end
+  for i = 3, 5 do keep(KEYS[i]) end
+end
+if not done then error(problem, 0) end
 write_counters()
 return answers

@@ -12,10 +12,25 @@ import pytest
 
 from stream_dedup.index.base import Query, opened_id
 from stream_dedup.index.spread import counting, protocol
-from stream_dedup.index.spread.counting import Claim, Counter, Decide, Finish, Owner, Prepare
+from stream_dedup.index.spread.counting import (
+    Answer,
+    Claim,
+    Counter,
+    Decide,
+    Drop,
+    Finish,
+    Kept,
+    Owner,
+    Prepare,
+    Settle,
+    parts_of,
+)
 from stream_dedup.index.spread.protocol import Call, Places, Ticket
 from stream_dedup.model import Partition, Position
 from tests.unit.index.spread.world import KEY, LAYOUT, make_nodes, query
+
+LOST = object()
+"""Instead of an answer."""
 
 PARTITIONS, EVENTS, NODES, BATCH, PATIENCE, MOST_DEATHS = 3, 6, 20, 3, 4, 8
 
@@ -36,6 +51,25 @@ class Worker:
     asked: Requests = ()
     answers: dict[int, Any] = field(default_factory=dict)
     zombie: bool = False
+    owns: bool = True
+
+
+def one(request: counting.Request) -> counting.Rounds:
+    return (yield [request])
+
+
+def until_answered(rounds: counting.Rounds) -> Any:
+    """Send requests again until all of a round are answered."""
+    asked = next(rounds)
+    while True:
+        answers: dict[int, Any] = {}
+        while missing := [at for at in range(len(asked)) if at not in answers]:
+            got = yield [asked[at] for at in missing]
+            answers |= {at: a for at, a in zip(missing, got, strict=True) if a is not LOST}
+        try:
+            asked = rounds.send([answers[at] for at in range(len(asked))])
+        except StopIteration as stop:
+            return stop.value
 
 
 class Workers:
@@ -68,24 +102,34 @@ class Workers:
         self.workers = [self.start(partition) for partition in range(PARTITIONS)]
 
     def start(self, partition: int) -> Worker:
-        owner = Owner(Partition("in", partition), NODES)
+        others = [shard for shard in range(NODES) if shard != partition % NODES]
+        owner = Owner(Partition("in", partition), partition % NODES, others)
         worker = Worker(partition, self.work(owner, self.events[partition]))
         worker.asked = next(worker.work)
         return worker
 
     def work(self, owner: Owner, events: list[Query]) -> Any:
         """Resolve and commit all events of a partition."""
-        yield from owner.claim()
-        while left := [at for at in range(EVENTS) if at not in owner.journal][:BATCH]:
+        journal = yield from self.claim(owner)
+        while left := [at for at in range(EVENTS) if at not in journal][:BATCH]:
             decided = yield from self.resolve([events[at] for at in left])
+            parts = parts_of(dict(zip(left, decided, strict=True)), owner.home, NODES)
             for attempt in range(1 << 10):
-                done = yield from owner.commit(
-                    dict(zip(left, decided, strict=True)), patient=attempt < PATIENCE
-                )
-                if done is not None:
+                done = yield from until_answered(owner.commit(parts, patient=attempt < PATIENCE))
+                if done not in (Answer.WAIT, Answer.LOST):
                     break
-            if done is False:
-                yield from owner.claim()
+            if done is Answer.DONE:
+                journal |= dict.fromkeys(left)
+            elif isinstance(done, Answer):
+                journal = yield from self.claim(owner)
+
+    def claim(self, owner: Owner) -> Any:
+        (claimed,) = yield from until_answered(one(Claim(owner.home, owner.partition)))
+        owner.fence = claimed.fence
+        for shard in owner.others:
+            yield from until_answered(one(Claim(shard, owner.partition, claimed.fence)))
+        yield from until_answered(owner.recover())
+        return dict(claimed.journal)
 
     def resolve(self, batch: list[Query]) -> Any:
         self.calls += 1
@@ -96,11 +140,11 @@ class Workers:
         while not call.done:
             requests = call.requests()
             for request, answer in zip(requests, (yield requests), strict=True):
-                call.lost(request) if answer is None else call.answer(request, answer)
-        return call.answers
+                call.lost(request) if answer is LOST else call.answer(request, answer)
+        return [(found, opened) for found, opened, _ in call.answers]
 
     def carry_out(self, request: Any) -> Any:
-        if isinstance(request, Prepare | Decide | Finish | Claim):
+        if isinstance(request, Prepare | Decide | Finish | Drop | Settle | Kept | Claim):
             return self.counters[request.shard].carry_out(request)
         return self.nodes[self.places.of(request)].carry_out(request, self.now_us)
 
@@ -112,7 +156,7 @@ class Workers:
         worker = random.choice(self.workers)
         chance = random.random()
         if (
-            chance < 0.003 and self.deaths < MOST_DEATHS
+            chance < 0.003 and self.deaths < MOST_DEATHS and worker.owns
         ):  # it dies, and another one takes over; or it does not know yet
             self.workers.append(self.start(worker.partition))
             self.deaths += 1
@@ -120,7 +164,13 @@ class Workers:
             if random.random() < 0.5:
                 self.workers.remove(worker)
                 return
-        elif chance < 0.01:
+        elif chance < 0.006 and worker.owns:  # somebody finishes or drops what it has prepared
+            partition = Partition("in", worker.partition)
+            home = worker.partition % NODES
+            others = [shard for shard in range(NODES) if shard != home]
+            rounds = until_answered(counting.recover(partition, home, others))
+            self.workers.append(Worker(worker.partition, rounds, next(rounds), owns=False))
+        elif chance < 0.013:
             self.close(random.choice(self.nodes).clusters)
         self.advance(worker)
 
@@ -131,10 +181,10 @@ class Workers:
         request, chance = worker.asked[at], random.random()
         if chance < 0.03:
             self.late.append(request)
-            worker.answers[at] = None
+            worker.answers[at] = LOST
         else:
             answer = self.carry_out(request)
-            worker.answers[at] = None if chance < 0.06 else answer
+            worker.answers[at] = LOST if chance < 0.06 else answer
         if len(worker.answers) < len(worker.asked):
             return
         answers = [worker.answers[at] for at in range(len(worker.asked))]
@@ -193,25 +243,32 @@ class CountsAtOnce(Counter):
     """Counts what it is to keep, before the commit is decided."""
 
     def _prepare(self, state: Any, request: Prepare) -> object:
+        before = state.kept
         answer = super()._prepare(state, request)
-        if state.kept:
-            self._settle(state, state.seen)
+        if state.kept and not before:
+            self._count(state.kept[1])
+            state.kept = state.kept[0], counting.Part()
         return answer
 
 
 class ForgetsFences(Counter):
-    """Lets a former owner decide."""
+    """Lets a former owner go on."""
 
     def carry_out(self, request: counting.Request) -> object:
-        if isinstance(request, Decide):
-            number = request.number._replace(fence=1 << 20)
+        if isinstance(request, Prepare | Decide):
             state = self._states[request.partition]
-            state.decided = request.number
-            state.fence, fence = 0, state.fence
-            answer = super().carry_out(request._replace(number=number))
-            state.fence, state.decided = fence, request.number
+            fence, state.fence = state.fence, request.number.fence
+            answer = super().carry_out(request)
+            state.fence = fence
             return answer
         return super().carry_out(request)
+
+
+class DecidesLate(Counter):
+    """Decides an attempt that was given up."""
+
+    def _give_up(self, state: Any, number: counting.Number) -> None:
+        pass
 
 
 class HoldsNothing(Counter):
@@ -222,7 +279,7 @@ class HoldsNothing(Counter):
         return False
 
 
-@pytest.mark.parametrize("broken", [CountsAtOnce, ForgetsFences, HoldsNothing])
+@pytest.mark.parametrize("broken", [CountsAtOnce, ForgetsFences, DecidesLate, HoldsNothing])
 def test_the_check_finds_a_broken_counter(broken: type[Counter]) -> None:
     with pytest.raises(MiscountedError):
         run_seeds(broken)

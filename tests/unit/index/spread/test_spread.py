@@ -76,8 +76,11 @@ def test_one_caller_decides_as_the_index_in_memory(seed: int) -> None:
         caller = world.start(*batch)
         world.run_in_rounds()
         expected = asyncio.run(memory.resolve(batch, 0))
-        for event, one, (found, opened) in zip(batch, expected, caller.call.answers, strict=True):
+        for event, one, (found, opened, rule) in zip(
+            batch, expected, caller.call.answers, strict=True
+        ):
             assert opened is one.new
+            assert rule is one.rule
             opener |= {found.entry.identity: event} if opened else {}
             representative = opener[found.entry.identity]
             assert opened_id("test", "", representative.position) == one.cluster
@@ -206,7 +209,7 @@ def test_an_event_that_is_delivered_again_is_new_again(seed: int) -> None:
     for identity, event in opened.items():
         caller = world.start(event)
         world.run()
-        ((found, new),) = caller.call.answers
+        ((found, new, _),) = caller.call.answers
         assert (found.entry.identity, new) == (identity, True)
     assert dict(world.open_clusters()) == opened
 

@@ -247,7 +247,7 @@ class World:
 
     def _end(self, caller: Caller) -> None:
         self.callers.remove(caller)
-        for event, (found, opened) in zip(caller.events, caller.call.answers, strict=True):
+        for event, (found, opened, _) in zip(caller.events, caller.call.answers, strict=True):
             self.answered.setdefault(event.position, []).append((found.entry.identity, opened))
 
     def carry_out(self, request: Request) -> object:
