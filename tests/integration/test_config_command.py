@@ -322,6 +322,14 @@ def test_redis_is_checked(
     ((level, text),) = found.of(subject)
     assert (level, "was made with 1 shard(s), and index.shards is 2" in text) == ("error", True)
 
+    # That of `logs` is refused before; another one was not made so.
+    found = check(
+        settings, pipelines__0__recipe="logs-1", index__shards=2, index__shard_by="fingerprint"
+    )
+    ((level, text),) = found.of(subject)
+    expected = "was made with another recipe (logs) than logs-1, sharded by fingerprint"
+    assert (level, expected in text) == ("error", True)
+
     wrong = {**settings, "index__url": server.url_as("worker", f"not-{SECRET}")}
     found = check(wrong)
     assert "error" in dict(found.problems)

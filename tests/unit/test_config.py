@@ -293,6 +293,12 @@ def test_files_are_relative_to_the_file_that_names_them(
          "worker.guarantee: is exactly_once, but index.kind is memory: what it holds is gone"),
         ("[worker]\nguarantee = 'exactly_once'\n[kafka]\nisolation = 'read_uncommitted'",
          "kafka.isolation: is read_uncommitted, but worker.guarantee is exactly_once"),
+        ("[index]\nshard_by = 'fingerprint'",
+         "index.shard_by: is fingerprint, but index.shards is 1"),
+        ("[index]\nshard_by = 'fingerprint'\nkind = 'memory'\nshards = 2",
+         "index.shard_by: is fingerprint, but index.kind is memory, which has no shards"),
+        ("[index]\nshard_by = 'fingerprint'\nshards = 2",
+         "pipelines.0.recipe: is 'logs', which cannot be used with index.shard_by fingerprint"),
     ],
 )  # fmt: skip
 def test_an_error_names_file_key_problem_and_remedy(file: Path, text: str, message: str) -> None:
