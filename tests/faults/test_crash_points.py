@@ -80,11 +80,12 @@ CASES: tuple[Case, ...] = (
 )
 
 
-def write(stage: Stage, seed: str) -> None:
+def write(stage: Stage, seed: str, first: int = 0) -> None:
+    """Write `EVENTS` events, with numbers from `first` on."""
     rng = random.Random(seed)
     kafka = stage.site.broker
     for part in range(PARTITIONS):
-        numbers = range(part, EVENTS, PARTITIONS)
+        numbers = range(first + part, first + EVENTS, PARTITIONS)
         kafka.produce(
             stage.input,
             [line(rng, number) for number in numbers],

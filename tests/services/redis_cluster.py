@@ -19,19 +19,25 @@ class RedisCluster(Group):
     Args:
         masters: How many masters.
         replicas: Whether each has a replica.
+        durable: Whether each keeps every write on disk, so that a killed one loses nothing.
 
     Attributes:
         nodes: All nodes, living or not; the first ones began as masters.
     """
 
-    def __init__(self, masters: int = 3, *, replicas: bool = True) -> None:
+    def __init__(self, masters: int = 3, *, replicas: bool = True, durable: bool = False) -> None:
         super().__init__()
+        self._durable = durable
         self._masters = masters
         self._count = 2 * masters if replicas else masters
         self.nodes: list[RedisServer] = []
 
     def _start(self, stack: ExitStack) -> None:
-        self.nodes = [stack.enter_context(RedisServer(cluster=True)) for _ in range(self._count)]
+        extra = {"appendfsync": "always"} if self._durable else None
+        self.nodes = [
+            stack.enter_context(RedisServer(cluster=True, appendonly=self._durable, extra=extra))
+            for _ in range(self._count)
+        ]
         self._join()
         self.wait_ready()
 
