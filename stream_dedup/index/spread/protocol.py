@@ -518,7 +518,9 @@ class Call:
                 if isinstance(request, Join):
                     row.rule = Rule.EXACT if found.entry in row.named else Rule.FINGERPRINT
                 else:
-                    row.rule = Rule.NEW if row.opened else Rule.EXACT
+                    # Another text at its position may have opened it before.
+                    its_own = row.opened and not found.distance
+                    row.rule = Rule.NEW if its_own else Rule.EXACT
             case Open(), Answer.FULL:
                 self.full = True
             case Begin(), list() as neighbours:

@@ -7,7 +7,6 @@ out later. Afterwards all open clusters are compared with each other, and with a
 from __future__ import annotations
 
 import random
-import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -125,16 +124,13 @@ def open_clusters(cluster: RedisCluster) -> list[Stored]:
     stored = []
     for node in cluster.masters():
         for key in keys_of(node, f"sd:{{{NAMESPACE}:*}}:c:*"):
-            fields = node.command("HMGET", key, "n", "f", "a")
-            assert isinstance(fields, list)
-            numbers, fingerprint, names = fields
-            assert isinstance(numbers, bytes)
-            assert isinstance(fingerprint, bytes)
-            assert isinstance(names, bytes)
-            exact = names[layouts.SPREAD_NAMES.struct.size :][:8]  # they have no group
-            assert codec.unpack_cluster(numbers).open
+            packed = node.command("GET", key)
+            assert isinstance(packed, bytes)
+            texts = codec.unpack_texts(packed)
+            exact = texts.name_list[layouts.SPREAD_NAMES.struct.size :][:8]  # they have no group
+            assert codec.unpack_cluster(packed).open
             identity = int(key.rpartition(b":")[2], 16)
-            stored.append(Stored(identity, struct.unpack(">Q", fingerprint)[0], exact))
+            stored.append(Stored(identity, int.from_bytes(texts.fingerprint, "big"), exact))
     return stored
 
 
