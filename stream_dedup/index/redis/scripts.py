@@ -49,9 +49,18 @@ def _read(name: str) -> str:
     return (resources.files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")
 
 
-def _load(file: str, *parts: str, name: str = "") -> Script:
-    """Load the script of a file, with common parts before it."""
+def _load(file: str, *parts: str, name: str = "", allow_oom: bool = False) -> Script:
+    """Load the script of a file, with common parts before it.
+
+    Args:
+        file: its name.
+        parts: of the others.
+        name: of the script; the file's without.
+        allow_oom: whether it runs though the server's memory is full, if the file does not say so.
+    """
     shebang, _, body = _read(file).partition("\n")
+    if allow_oom:
+        shebang += " flags=allow-oom"
     return Script(name or file, f"{shebang}\n{with_constants(''.join(map(_read, parts)) + body)}")
 
 
@@ -63,8 +72,12 @@ RESOLVE = _load("resolve", "_shard", "_sampled", "_search", "_simhash", "_words"
 RESOLVE_BANDS = _load("resolve", "_shard", "_sampled", "_search", "_bands", name="resolve_bands")
 FORGET = _load("forget")
 STEPS = _load("steps", "_shard", "_search", "_simhash")
+REMOVING_STEPS = _load(
+    "steps", "_shard", "_search", "_simhash", name="removing_steps", allow_oom=True
+)
+"""The same for requests that remove entries."""
 RECORD = _load("record", "_shard", "_sampled", "_many")
-FINISH = _load("record", "_finish", "_shard", "_sampled", "_many", name="finish")
+FINISH = _load("record", "_finish", "_shard", "_sampled", "_many", name="finish", allow_oom=True)
 DROP = _load("drop", "_shard", "_many")
 SETTLE = _load("settle", "_shard", "_many")
 SWEEP = _load("sweep", "_shard")
@@ -93,5 +106,5 @@ ALL = (
 )
 """Every script that a worker runs."""
 
-SPREAD = (STEPS, FINISH, DROP, SETTLE, FORGET)
+SPREAD = (STEPS, REMOVING_STEPS, FINISH, DROP, SETTLE, FORGET)
 """Every other one that it runs where the tables of a group lie on many shards."""

@@ -28,7 +28,7 @@ from stream_dedup.clock import US_PER_S
 from stream_dedup.errors import IndexFull, RecipeError
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits, Query, opened_id
-from stream_dedup.index.redis import layouts
+from stream_dedup.index.redis import layouts, scripts
 from stream_dedup.index.redis.client import Arguments, RedisClient
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.keys import NamespaceLayout
@@ -248,11 +248,16 @@ class SpreadClusters:
         self.requests += len(answers)
 
     async def _run(
-        self, number: int, keys: Sequence[bytes], arguments: Arguments, given: _Given
+        self,
+        number: int,
+        keys: Sequence[bytes],
+        arguments: Arguments,
+        given: _Given,
+        script: Script | None = None,
     ) -> list[bytes]:
         shard = self.steps.shards[number]
         answers: list[bytes] = await self._runner.run(
-            shard, self._script, keys, arguments, given.incarnations[number]
+            shard, script or self._script, keys, arguments, given.incarnations[number]
         )
         return answers
 
@@ -268,7 +273,7 @@ class SpreadClusters:
         while requests:
             keys, packed = self.steps.pack(self.steps.shards[number], _first(requests))
             arguments: list[Argument] = [given.settings, self._rules, *packed]
-            answers = await self._run(number, keys, arguments, given)
+            answers = await self._run(number, keys, arguments, given, scripts.REMOVING_STEPS)
             requests = requests[len(answers) :]
 
     async def sweep(self, older_than_s: float = SWEEP_AFTER_US / US_PER_S) -> int:

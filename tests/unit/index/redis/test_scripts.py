@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from stream_dedup.index.redis.scripts import ALL, FORGET, STEPS, Script
+from stream_dedup.index.redis.scripts import ALL, FORGET, SPREAD, STEPS, Script
 
 
 @pytest.mark.parametrize("script", [*ALL, STEPS, FORGET], ids=lambda script: script.name)
@@ -29,6 +29,21 @@ def test_only_what_adds_events_is_refused_when_memory_is_full() -> None:
         "resolve_bands",
         "record",
     }
+
+
+def test_commits_that_are_decided_are_finished_when_memory_is_full() -> None:
+    refused = {s.name for s in SPREAD if "allow-oom" not in s.text.partition("\n")[0]}
+    assert refused == {"steps"}
+    assert not {s.sha for s in SPREAD} & {s.sha for s in ALL}
+
+
+def test_commands_of_all_scripts_are_those_of_the_first_ones() -> None:
+    """So users need no other permissions where a namespace is sharded by fingerprint."""
+    known, others = (
+        {name for s in some for name in re.findall(r"call\('([A-Z]+)'", s.text)}
+        for some in (ALL, SPREAD)
+    )
+    assert others <= known
 
 
 def test_scripts_have_names_of_their_own_on_the_server() -> None:
