@@ -278,6 +278,35 @@ async def test_counting_keeps_a_cluster_once_half_of_its_time_has_gone(
 
 
 @in_loop
+async def test_a_summary_that_is_confirmed_twice_in_a_call_counts_once(
+    redis_server: RedisServer,
+) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.process([Event(n, text) for n, text in enumerate(families(2))])
+        await index.finish(worker.now_us)
+        first, _ = await index.claim(10, worker.now_us)
+        await index.confirm([(first.cluster, first.revision)] * 2, worker.now_us)
+        assert (await index.size()).waiting == 1
+
+
+@in_loop
+async def test_samples_of_a_cluster_go_with_it(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.process([Event(0, A), Event(1, A)])
+        (values,) = keys_of(redis_server, "*:v:*")
+        assert ttl(redis_server, values) > 0
+        (summary,) = await worker.end()
+        assert len(summary.samples) == 1
+        assert keys_of(redis_server, "*:v:*") == []
+
+
+@in_loop
 async def test_a_claim_that_arrives_again_changes_nothing(redis_server: RedisServer) -> None:
     redis_server.command("FLUSHALL")
     async with opened(redis_server.url) as index:
