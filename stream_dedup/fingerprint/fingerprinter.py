@@ -6,7 +6,7 @@ import warnings
 from array import array
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import msgspec
 
@@ -50,6 +50,13 @@ Prepared = KernelInput | WithFrames
 
 MAX_SALTS = 10_000
 """Names of fields whose salts are remembered; they come from the events."""
+
+
+def is_plain(prepared: Prepared) -> TypeGuard[Sequence[bytes]]:
+    """Return whether a batch is a text an event, without fields, features and stack traces."""
+    if isinstance(prepared, Segments | WithFrames):
+        return False
+    return not prepared or isinstance(prepared[0], bytes)
 
 
 class Fingerprinter:
@@ -176,10 +183,11 @@ class Fingerprinter:
         Args:
             prepared: the batch.
             full: whether to compute more than exact hashes.
-            sketch_from_bytes: see `Kernel.scan`; events that are no plain texts have all a sketch.
+            sketch_from_bytes: see `Kernel.scan`. It acts on a batch of plain texts (`is_plain`);
+                all other events have a sketch.
         """
         if isinstance(prepared, WithFrames):
-            numbers = self.fingerprints(prepared.events, full, sketch_from_bytes)
+            numbers = self.fingerprints(prepared.events, full)
             for row, frames in prepared.frames.items():
                 numbers.exact[row] ^= frames
                 numbers.variants[row] ^= frames

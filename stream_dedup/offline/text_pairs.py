@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import TypeGuard, TypeVar
+from typing import TypeVar
 
 from stream_dedup.clustering.linkage import Linkage
 from stream_dedup.fingerprint import bands
-from stream_dedup.fingerprint.fingerprinter import Fingerprinter, Prepared
+from stream_dedup.fingerprint.fingerprinter import Fingerprinter, Prepared, is_plain
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.offline import kernel
 from stream_dedup.tables.sketches import SKETCH, fastest_alike
@@ -77,7 +77,7 @@ class TextPairs:
         """Keep the lesser one of each text and its sketch."""
         kept = _rows(numbers.sketches, chosen)
         sketched = [True] * len(kept)
-        if _is_plain(prepared):
+        if is_plain(prepared):
             texts = _rows(prepared, chosen)
             sketched = [len(text) >= SKETCH_BYTES for text in texts]
             if any(sketched):
@@ -101,7 +101,3 @@ class TextPairs:
 def _rows(column: Sequence[T], chosen: Sequence[int]) -> Sequence[T]:
     """Return the chosen rows of a column, which ascend."""
     return column if len(chosen) == len(column) else [column[index] for index in chosen]
-
-
-def _is_plain(prepared: Prepared) -> TypeGuard[Sequence[bytes]]:
-    return isinstance(prepared, list) and (not prepared or isinstance(prepared[0], bytes))

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from stream_dedup.features.recipe import load_recipe
+from stream_dedup.features.recipe import load_recipe, replace
 from stream_dedup.fingerprint import bands
-from stream_dedup.fingerprint.fingerprinter import Fingerprinter
+from stream_dedup.fingerprint.fingerprinter import Fingerprinter, WithFrames
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.offline.text_pairs import TextPairs
 from stream_dedup.tables.store import Bands, ReferenceBandTables
@@ -61,6 +61,35 @@ def test_pairs_are_those_of_the_tables_with_all_sketches(name: str) -> None:
 
     assert searched(fingerprinter, texts) == sorted(found)
     assert len(found) > 100
+
+
+def test_texts_beside_a_stack_trace_are_compared_by_their_sketches() -> None:
+    trace = b"java.io.IOException: disk\n\tat a.B.c(B.java:1)\n\tat a.B.d(B.java:2)\n"
+    texts = [*some_texts(1_000), trace]
+    recipe = replace(load_recipe("text"), match__variants=("frames",), text__fold="keep")
+    fingerprinter = Fingerprinter(recipe, KEY)
+    pairs = TextPairs(fingerprinter)
+    prepared = fingerprinter.prepare(texts, None)
+    alike = pairs.add(prepared, pairs.hash(prepared), range(len(texts)))
+
+    assert isinstance(prepared, WithFrames)
+    assert searched(fingerprinter, texts) == sorted(zip(alike[::2], alike[1::2], strict=True))
+
+
+def test_unchanged_texts_may_be_any_sequence() -> None:
+    texts = tuple(some_texts(400))
+    recipe = replace(
+        load_recipe("text"), text__fold="keep", features__extractor="words", features__ngram=2
+    )
+    fingerprinter = Fingerprinter(recipe, KEY)
+    pairs = TextPairs(fingerprinter)
+    prepared = fingerprinter.prepare(texts, None)
+    alike = pairs.add(prepared, pairs.hash(prepared), range(len(texts)))
+
+    assert isinstance(prepared, tuple)
+    expected = searched(fingerprinter, list(texts))
+    assert expected == sorted(zip(alike[::2], alike[1::2], strict=True))
+    assert len(expected) > 30
 
 
 def test_texts_that_are_not_chosen_are_left_out() -> None:
