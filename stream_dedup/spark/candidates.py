@@ -21,7 +21,7 @@ leaves such pairs out instead. `hot_buckets` counts the buckets.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,8 +45,10 @@ if TYPE_CHECKING:
 WINDOW, BANDS_WINDOW = 2_000, 100
 """Rows of its bucket with which a row is compared; of bands each takes a look at two sketches."""
 
-AT_ONCE_WINDOW = 16
-"""Likewise, in `linked_at_once`, which holds all pairs of a band."""
+AT_ONCE_BUCKET = bands.CROWD
+"""Rows of the largest bucket whose pairs `linked_at_once` compares: it holds all pairs of a band.
+Rows of a larger one are linked: a key of an index leads to the first so many rows that have it,
+whichever they are, so one task decides them all."""
 
 LINKED_AT = 3
 """Lines that share so many keys of bands are linked without verification. Texts of a similarity of
@@ -57,6 +59,7 @@ SPARK = CostModel("spark", 0.0, 1.0, 0.005, 0, 0, 0, alike=0.12, agree=0.685)
 """A row of a table is shuffled and sorted; comparing is native. Similarity is as of `REDIS`."""
 
 _PART = 1 << 20
+_PART_ROWS = 1 << 15
 _PAIR_SCHEMA = "src long, dst long"
 
 
@@ -93,7 +96,7 @@ def linked_at_once(lines: DataFrame, recipe: Recipe) -> DataFrame:
 
     Returns:
         `node` and `root`, as `components` does of `links`. Where many texts share a key, more of
-        them are linked: of a bucket of more than `AT_ONCE_WINDOW` rows all.
+        them are linked: of a bucket of more than `AT_ONCE_BUCKET` rows all.
     """
     return (
         lines.where("near")
@@ -115,23 +118,21 @@ def _linked(recipe: Recipe, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     numbers = joined.numbers(nodes.tobytes())
     label = np.arange(count)
     alike, least = fastest_alike(), Linkage(recipe).least
-    apart: list[np.ndarray] = []
+    unlike: list[np.ndarray] = []  # of each band, ascending
     for band in range(bands.BANDS if count else 0):
         bucket = scopes << 32 | keys[:, band]
         order = np.argsort(bucket, kind="stable")
-        bucket = bucket[order]
-        near, chained = _neighbours(bucket, order)
-        near = near[label[near[:, 0]] != label[near[:, 1]]]
-        near = near[np.argsort(near[:, 1], kind="stable")]  # each sketch is prepared once
-        found = array("I", near.astype(np.uint32).tobytes())
-        verified = np.frombuffer(alike(found, sketches, least), np.uint32).reshape(-1, 2)
-        unlike = near[~np.isin(_code(near), _code(verified))]
-        apart.append(_code(unlike))
-        joined.join(nodes[np.concatenate((verified.astype(np.int64), chained))].tobytes())
+        near, chained = _neighbours(bucket[order], order, label)
+        pairs = array("I", _ends(near).astype(np.uint32).tobytes())
+        found = np.frombuffer(alike(pairs, sketches, least), np.uint32).astype(np.int64)
+        verified = _codes(found[::2], found[1::2])
+        is_unlike = np.ones(len(near), bool)
+        is_unlike[np.searchsorted(near, verified)] = False
+        unlike.append(near[is_unlike])
+        joined.join(nodes[_ends(np.concatenate((verified, chained)))].tobytes())
         label = _labels(joined, numbers, count)
-    codes, met = np.unique(np.concatenate(apart or [np.empty(0, np.int64)]), return_counts=True)
-    sure = codes[met >= LINKED_AT]
-    joined.join(nodes[np.stack((sure >> 32, sure & 0xFFFFFFFF), axis=1)].tobytes())
+    for first in range(0, count, _PART_ROWS):
+        joined.join(nodes[_ends(_often(unlike, first, first + _PART_ROWS))].tobytes())
     yield from stars(joined)
 
 
@@ -158,35 +159,54 @@ def _columns(
     )
 
 
-def _neighbours(bucket: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs of each bucket, the earlier row first, and those that chain large ones.
+def _neighbours(
+    bucket: np.ndarray, order: np.ndarray, label: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return all pairs of small buckets, and a chain through each large one, as codes.
 
     Args:
         bucket: ascending.
-        order: the row of each.
+        order: the row of each; those of a bucket ascend.
+        label: of each row; pairs of small buckets with the same one are left out.
+
+    Returns:
+        The pairs of small buckets, ascending, and those of chains.
     """
-    pairs = []
-    rows = np.arange(len(bucket))
-    for offset in range(1, AT_ONCE_WINDOW + 1):
-        rows = rows[rows >= offset]
-        rows = rows[bucket[rows] == bucket[rows - offset]]
-        if not len(rows):
-            break
-        pairs.append(np.stack((order[rows - offset], order[rows]), axis=1))
-    none = np.empty((0, 2), np.int64)
-    near = np.concatenate(pairs or [none])
-    if len(pairs) < AT_ONCE_WINDOW:
-        return near, none
-    return near, np.concatenate(
-        [np.stack((order[rows - back], order[rows]), axis=1) for back in (1, AT_ONCE_WINDOW)]
-    )
+    _, sizes = np.unique(bucket, return_counts=True)
+    is_large = np.repeat(sizes > AT_ONCE_BUCKET, sizes)
+    pairs = [np.empty(0, np.int64)]
+    places = np.flatnonzero(~is_large)
+    for offset in range(1, AT_ONCE_BUCKET):
+        places = places[places >= offset]
+        places = places[bucket[places] == bucket[places - offset]]
+        ours, theirs = order[places], order[places - offset]
+        is_new = label[ours] != label[theirs]
+        pairs.append(_codes(theirs[is_new], ours[is_new]))
+    near = np.concatenate(pairs)
+    near.sort()
+    chained = np.flatnonzero(is_large[1:] & (bucket[1:] == bucket[:-1]))
+    return near, _codes(order[chained], order[chained + 1])
 
 
-def _code(pairs: np.ndarray) -> np.ndarray:
-    """Return a number for each pair of rows."""
-    wide = pairs.astype(np.int64)
-    code: np.ndarray = wide[:, 0] << 32 | wide[:, 1]
-    return code
+def _codes(earlier: np.ndarray, later: np.ndarray) -> np.ndarray:
+    """Return a number for each pair of rows; in their order a row's pairs lie beside each other."""
+    codes: np.ndarray = later << 32 | earlier
+    return codes
+
+
+def _ends(codes: np.ndarray) -> np.ndarray:
+    """Return the rows of each pair, the earlier one first."""
+    return np.stack((codes & 0xFFFFFFFF, codes >> 32), axis=1)
+
+
+def _often(unlike: Sequence[np.ndarray], first: int, stop: int) -> np.ndarray:
+    """Return the pairs of `LINKED_AT` bands or more, whose later row is in `first` … `stop - 1`."""
+    ends = np.array([first, stop]) << 32
+    parts = [codes[slice(*np.searchsorted(codes, ends))] for codes in unlike]
+    codes = np.sort(np.concatenate(parts))
+    is_often = codes[LINKED_AT - 1 :] == codes[: max(len(codes) - LINKED_AT + 1, 0)]
+    often: np.ndarray = codes[LINKED_AT - 1 :][is_often]
+    return often
 
 
 def _labels(joined: kernel.Components, numbers: array[int], count: int) -> np.ndarray:

@@ -44,7 +44,7 @@ DECIDED_AT_ONCE = 100_000
 """Lines that one task decides, some 40 µs each: as soon as Spark has started the steps between."""
 
 LINKED_AT_ONCE = 1_000_000
-"""Texts that one task links, in some ten seconds and up to two gigabytes."""
+"""Texts that one task links, in some ten seconds and one gigabyte, three at most."""
 
 SENT_LINES = 1_000_000
 """Lines whose clusters are sent to all executors, some 200 bytes each, so that no row travels."""
@@ -106,7 +106,7 @@ def _roots(lines: DataFrame, recipe: Recipe, count: int) -> DataFrame | None:
     """Return which lines one task decides, in the cheapest way; None: it decides all of them."""
     if count <= DECIDED_AT_ONCE:
         return None
-    if count <= LINKED_AT_ONCE and recipe.fingerprint.kind == "bands" and not recipe.match.learn:
+    if count <= LINKED_AT_ONCE and recipe.fingerprint.kind == "bands":
         return linked_at_once(lines, recipe)
     return components(links(lines, recipe, count))
 

@@ -55,7 +55,10 @@ def bits(one: Row, other: Row) -> int:
 
 @pytest.mark.parametrize("size", [1, 7, 1_000])
 @pytest.mark.parametrize("different", [4, 40])
-def test_texts_that_share_keys_are_linked_at_once(different: int, size: int) -> None:
+def test_texts_that_share_keys_are_linked_at_once(
+    different: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "_PART_ROWS", 50)
     chance = random.Random(different)
     base = [chance.getrandbits(32) for _ in range(60)]
     rows = []
@@ -86,14 +89,30 @@ def test_texts_that_share_keys_are_linked_at_once(different: int, size: int) -> 
     assert {row[0]: least[root] for row, root in zip(rows, expected, strict=True)} == found
 
 
-def test_texts_of_a_large_bucket_are_linked_at_once() -> None:
-    keys = [bytes(4) + struct.pack(">15I", *range(15 * node, 15 * node + 15)) for node in range(40)]
-    unlike = [sketch([node << 20]) for node in range(40)]
-    table = pa.table({"node": range(40), "scope": [""] * 40, "bands": keys, "sketch": unlike})
-    (batch,) = candidates._linked(load_recipe("text"), table.to_batches())
-    assert [(node, 0) for node in range(1, 40)] == sorted(
+def unlike_texts_of_one_bucket(count: int) -> list[pa.RecordBatch]:
+    others = [range(15 * node, 15 * node + 15) for node in range(count)]
+    columns = {
+        "node": range(count),
+        "scope": [""] * count,
+        "bands": [bytes(4) + struct.pack(">15I", *numbers) for numbers in others],
+        "sketch": [sketch([node << 20]) for node in range(count)],
+    }
+    batches: list[pa.RecordBatch] = pa.table(columns).to_batches()
+    return batches
+
+
+@pytest.mark.parametrize("count", [bands.CROWD + 1, 20, 40])
+def test_all_texts_of_a_bucket_beyond_a_crowd_are_linked_at_once(count: int) -> None:
+    (batch,) = candidates._linked(load_recipe("text"), unlike_texts_of_one_bucket(count))
+    assert [(node, 0) for node in range(1, count)] == sorted(
         (row["node"], row["root"]) for row in batch.to_pylist()
     )
+
+
+def test_unlike_texts_of_a_crowd_are_not_linked() -> None:
+    batches = unlike_texts_of_one_bucket(bands.CROWD)
+    rows = [batch.num_rows for batch in candidates._linked(load_recipe("text"), batches)]
+    assert sum(rows) == 0
 
 
 def test_no_texts_have_no_links() -> None:
