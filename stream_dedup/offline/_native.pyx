@@ -69,8 +69,12 @@ cdef extern from *:
     #if defined(__x86_64__)
     NEAR(near64_popcnt, __attribute__((target("popcnt"))), uint64_t, APART64)
     NEAR(near128_popcnt, __attribute__((target("popcnt"))), wide_t, APART128)
-    #define VECTORS __attribute__((target( \
-        "avx512f,avx512bw,avx512dq,avx512vl,avx512vpopcntdq,popcnt,prefer-vector-width=512")))
+    #define FEATURES "avx512f,avx512bw,avx512dq,avx512vl,avx512vpopcntdq,popcnt"
+    #if defined(__clang__)  // it takes the longest vectors there are; what it does not know it ignores
+    #define VECTORS __attribute__((target(FEATURES)))
+    #else
+    #define VECTORS __attribute__((target(FEATURES ",prefer-vector-width=512")))
+    #endif
     NEAR(near64_vectors, VECTORS, uint64_t, APART64)
 
     static void choose_near(void)
