@@ -416,10 +416,11 @@ def alike(const uint32_t[::1] pairs not None, list sketches not None, double jac
     """See `sketches.reference_alike`."""
     cdef Verifier verifier = Verifier()
     cdef array.array found = array.array("I")
-    cdef size_t at, count = <size_t>pairs.shape[0] // 2 * 2, known = len(sketches)
+    cdef size_t at, count = pairs.shape[0], known = len(sketches)
     cdef uint32_t line
-    cdef bytes other
-    cdef object last = None
+    cdef bytes one, other, last = None
+    if count % 2:
+        raise ValueError("a pair has two numbers")
     for at in range(count):
         if pairs[at] >= known:
             raise IndexError(f"there is no sketch {pairs[at]}")
@@ -427,11 +428,13 @@ def alike(const uint32_t[::1] pairs not None, list sketches not None, double jac
         if at + AHEAD < count:
             for line in range(0, 320, 64):  # an object of 33 bytes and 258 of the sketch
                 prefetch(<const char*>PyList_GET_ITEM(sketches, pairs[at + AHEAD]) + line)
-        other = sketches[pairs[at]]
-        if sketches[pairs[at + 1]] is not last:
-            last = sketches[pairs[at + 1]]
-            verifier.begin(last, jaccard)
-        if not other or verifier.admits(other):
+        one, other = sketches[pairs[at]], sketches[pairs[at + 1]]
+        if one is None or other is None:
+            raise TypeError("a sketch is bytes")
+        if other is not last:
+            last = other
+            verifier.begin(other, jaccard)
+        if not one or verifier.admits(one):
             found.append(pairs[at])
             found.append(pairs[at + 1])
     return found

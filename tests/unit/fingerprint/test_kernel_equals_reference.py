@@ -273,6 +273,23 @@ def test_threads_may_share_a_kernel(name: str) -> None:
     assert actual == expected * 3
 
 
+def test_threads_share_the_lines_that_a_kernel_remembers() -> None:
+    kernel, chance = native(load_recipe("logs")), random.Random(3)
+    corpora = [
+        [
+            b'job%c GET /x HTTP/1.1" %d took %d' % (97 + i % 26, 100 * chance.randint(2, 5), i)
+            for i in range(3_000)
+        ]
+        for _ in range(4)
+    ]
+    expected = [reference(load_recipe("logs")).scan(corpus, full=False) for corpus in corpora]
+
+    with ThreadPoolExecutor(4) as pool:
+        actual = list(pool.map(lambda corpus: kernel.scan(corpus, full=False), corpora * 3))
+
+    assert actual == expected * 3
+
+
 def hashed_to(value: int, weight: int = 1) -> Part:
     """A feature whose salt makes its hashes what a test wants."""
     return b"x", weight, (hash128(b"x")[0] ^ value, siphash(KEY, b"x") ^ value)

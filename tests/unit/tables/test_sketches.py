@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -61,9 +62,15 @@ def test_the_native_pairs_that_are_alike_equal_the_reference(
     assert reference_alike(pairs, known, least) == fastest_alike()(pairs, known, least)
 
 
-def test_the_sketch_of_a_pair_must_be_known() -> None:
+@pytest.mark.parametrize("alike", [reference_alike, fastest_alike()])
+def test_pairs_are_of_known_sketches(alike: Callable[..., object]) -> None:
+    known = [sketch([1 << 20]), None]
     with pytest.raises(IndexError):
-        fastest_alike()(array("I", [0, 1]), [b""], 0.42)
+        alike(array("I", [0, 2]), known, 0.42)
+    with pytest.raises(TypeError):
+        alike(array("I", [0, 1]), known, 0.42)
+    with pytest.raises(ValueError, match=r"pair|zip"):
+        alike(array("I", [0]), known, 0.42)
 
 
 @given(
