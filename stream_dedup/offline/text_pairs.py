@@ -28,7 +28,7 @@ SKETCH_BYTES = 2 * (SKETCH + 1)
 class TextPairs:
     """Texts, numbered in the order in which they are added.
 
-    Memory of a text: its 16 keys, and the lesser one of the prepared text and 258 bytes.
+    Memory of a text: its 16 keys, and 258 bytes, or the prepared text if that is shorter and met none.
 
     Args:
         fingerprinter: of a recipe of bands.
@@ -74,7 +74,7 @@ class TextPairs:
         return self._alike(met, self._kept, self._jaccard)
 
     def _keep(self, prepared: Prepared, numbers: Fingerprints, chosen: Sequence[int]) -> None:
-        """Keep the lesser one of each text and its sketch."""
+        """Keep the texts that are shorter than a sketch can be, and the sketches of the others."""
         kept = _rows(numbers.sketches, chosen)
         sketched = [True] * len(kept)
         if is_plain(prepared):
