@@ -12,6 +12,7 @@ local stream_us = number('stream') or 0
 
 -- What is written to the queues, all at once: a command costs more than what it does.
 local confirmed, dues, buried = {}, {}, {}
+local STATE_PLACE = tostring(CLUSTER_STATE_AT - 1)
 
 local kept_ms = math.max(1, math.ceil(retention_us / 1000))
 local function bury(c)
@@ -69,12 +70,10 @@ if #buried > 0 then
   call('ZADD', gone, unpack(numbers))
   local over = math.min(2 * #buried, call('ZCARD', gone) - max_clusters)
   local oldest = over > 0 and call('ZPOPMIN', gone, over) or {}
-  local ids, forgotten = {}, {}
-  for i = 1, #oldest, 2 do ids[#ids + 1] = oldest[i] end
-  local cluster = load_clusters(ids)
-  for i = 1, #ids do
-    local other = cluster(i)
-    if other and other[C_STATE] == GONE then forgotten[#forgotten + 1] = other.key end
+  local forgotten = {}
+  for i = 1, #oldest, 2 do
+    local key = key_of(oldest[i])
+    if call('GETRANGE', key, STATE_PLACE, STATE_PLACE) == string.char(GONE) then forgotten[#forgotten + 1] = key end
   end
   if #forgotten > 0 then call('DEL', unpack(forgotten)) end
 end
