@@ -15,7 +15,7 @@ from stream_dedup.index.base import Limits, Query, Resolution
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
 from tests.contract.driver import HERE, START_US, THERE, Driver, S, delta
 
-pytestmark = pytest.mark.simhash
+pytestmark = [pytest.mark.simhash, pytest.mark.one_node]
 
 Start = Callable[..., Driver]
 LEARNS = Recipe(match=Match(k=3, jaccard=0.9, learn=5))
