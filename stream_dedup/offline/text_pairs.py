@@ -28,7 +28,8 @@ SKETCH_BYTES = 2 * (SKETCH + 1)
 class TextPairs:
     """Texts, numbered in the order in which they are added.
 
-    Memory of a text: its 16 keys, and 258 bytes, or the prepared text if that is shorter and met none.
+    Memory of a text: its 16 keys and 258 bytes, or the prepared text if that is shorter and has met
+    no other.
 
     Args:
         fingerprinter: of a recipe of bands.
