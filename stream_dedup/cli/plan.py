@@ -19,6 +19,8 @@ from stream_dedup.tables.planner import (
     TablePlan,
     choose,
     evaluate,
+    nodes_for_twice,
+    opening_us,
     plans,
 )
 
@@ -56,6 +58,9 @@ def plan(context: click.Context, kind: str, k: int, width: str, capacity: int, b
     documents, records) needs no plan: it has sixteen tables of keys, 330 bytes a fingerprint in
     memory, and reads at most 256 entries a query, however many are stored.
 
+    The last line says when one node of Redis is too slow for one group, and how many nodes pay then
+    (docs/giant-domain.md).
+
     Keys of bands (--kind bands) have one layout, of sixteen tables. Candidates are clusters that
     share a key and whose sketches are compared, estimated for messages; "bytes each" holds their
     sketches, and in Redis the whole cluster.
@@ -84,6 +89,22 @@ def plan(context: click.Context, kind: str, k: int, width: str, capacity: int, b
             table.title = f"{model.name}: {capacity:,} fingerprints of {bits} bits, k = {k}"
             out.print(table)
             out.print()
+        if model is REDIS:
+            out.print(_sharding(chosen))
+
+
+def _sharding(plan: TablePlan) -> str:
+    """Say when to shard by fingerprint."""
+    return (
+        f"One Redis node opens some {_rounded(1e6 / opening_us(plan)):,} clusters of one group a "
+        "second, if processes keep mirrors. For twice as many take "
+        f'{nodes_for_twice(plan)} nodes, with index.shard_by = "fingerprint".'
+    )
+
+
+def _rounded(number: float) -> int:
+    """Round to two digits."""
+    return int(float(f"{number:.2g}"))
 
 
 def _print_bands(capacity: int) -> None:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import comb
+from math import ceil, comb
 
 from stream_dedup.tables.permutation import MAX_TABLES, Layout
 
@@ -71,6 +71,17 @@ Similarity: a query among 959 patterns of sixteen real logs had 4.3 % of them as
 tables and 1.4 % in 28 (k = 6); among 20,000 replayed lines, 4.9 % and 1.1 %. With random
 fingerprints it would be 1.2 % and 0.04 %.
 """
+
+OPENING_US, OPENING_TABLE_US = 20.0, 4.0
+"""Time of a Redis node to open and count a cluster, and for each table, where mirrors search for
+it: 34 microseconds were measured with four tables, 48 with seven."""
+
+REQUEST_US, COUNTING_US = 14.0, 25.0
+"""The same of an index that is sharded by fingerprint, of all nodes: for each of `tables + 2`
+requests, which took 9 to 18 microseconds, and for counting."""
+
+UNEVEN = 1.5
+"""The busiest of some nodes has so many times the mean, as slots of shards are not even."""
 
 OFFLINE = CostModel("offline", 0.0, 0.03, 0.0003, 16, 0, 0)
 """Sorted arrays, one table at a time; measured on one core among 10^6 fingerprints."""
@@ -121,6 +132,21 @@ def evaluate(layout: Layout, capacity: int, model: CostModel) -> TablePlan:
         layout.tables * model.insert_us,
         model.fixed_bytes + layout.tables * table_bytes,
     )
+
+
+def opening_us(plan: TablePlan) -> float:
+    """Return the time of one Redis node for an event that opens a cluster."""
+    return OPENING_US + plan.layout.tables * OPENING_TABLE_US
+
+
+def nodes_for_twice(plan: TablePlan) -> int:
+    """Return how many nodes, sharded by fingerprint, open twice the clusters that one node opens.
+
+    No mirror searches for them.
+    """
+    requests_us = (plan.layout.tables + 2) * REQUEST_US + COUNTING_US
+    sharded_us = requests_us + plan.candidates * REDIS.candidate_us
+    return ceil(2 * UNEVEN * sharded_us / opening_us(plan))
 
 
 def plans(width: int, k: int, capacity: int, model: CostModel) -> Iterator[TablePlan]:

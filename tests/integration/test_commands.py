@@ -204,6 +204,13 @@ def test_a_plan_that_cannot_be_is_refused(args: list[str], says: str) -> None:
     assert says in done.err
 
 
+def test_plan_says_when_one_node_is_too_few() -> None:
+    for k, opened, nodes in ((3, "28,000", 10), (6, "7,600", 12)):
+        text = " ".join(run("plan", "--k", str(k), "--capacity", "20000").out.decode().split())
+        assert f"opens some {opened} clusters of one group a second" in text
+        assert f"take {nodes} nodes, with index.shard_by" in text
+
+
 @pytest.mark.parametrize("width", [32, 64, 128])
 def test_every_k_has_a_plan_or_a_reason(width: int) -> None:
     for k in (0, 1, width // 4, width - 1):
