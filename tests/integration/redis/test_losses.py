@@ -306,6 +306,55 @@ async def test_samples_of_a_cluster_go_with_it(redis_server: RedisServer) -> Non
         assert keys_of(redis_server, "*:v:*") == []
 
 
+async def count_sampled(worker: Worker, offset: int, *priorities: int) -> None:
+    """Count an event of `A`; it and others of its cluster were chosen by chance."""
+    event = Event(offset, A)
+    commit = worker.record_of([event], await worker.resolve([event]))
+    commit.deltas[0].sampled = of_priorities(*priorities)
+    assert await worker.index.record(commit, worker.now_us) == frozenset()
+
+
+def of_priorities(*priorities: int) -> list[tuple[int, bytes]]:
+    return [(each << 56, b"event %d" % each) for each in priorities]
+
+
+@in_loop
+async def test_values_whose_cluster_was_lost_are_not_those_of_the_next(
+    redis_server: RedisServer,
+) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url, summaries=Summaries(every_us=None, values=4)) as index:
+        worker = Worker(index)
+        await worker.own()
+        await count_sampled(worker, 0, 1, 2, 9)
+        await count_sampled(worker, 1, 8)
+        (cluster,) = keys_of(redis_server, "*:c:*")
+        redis_server.command("DEL", cluster, SHARD.partition(HERE), SHARD.journal(HERE))
+        await worker.own()  # it is read again
+        await count_sampled(worker, 0, 9)
+        for offset in range(1, 6):
+            await count_sampled(worker, offset, 20 + offset, 30 + offset)
+        (summary,) = await worker.end()
+        assert list(summary.sampled) == of_priorities(9, 21, 22, 23)
+        assert keys_of(redis_server, "*:v:*") == []
+
+
+@in_loop
+async def test_a_cluster_whose_values_were_lost_goes_on(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url, summaries=Summaries(every_us=None, values=4)) as index:
+        worker = Worker(index)
+        await worker.own()
+        for offset in range(4):
+            await count_sampled(worker, offset, 10 + offset, 20 + offset)
+        redis_server.command("DEL", *keys_of(redis_server, "*:v:*"))
+        for offset in range(4, 9):
+            await count_sampled(worker, offset, 10 + offset)
+        (summary,) = await worker.end()
+        assert summary.count == 9
+        assert list(summary.sampled) == of_priorities(14, 15, 16, 17)
+
+
 @in_loop
 async def test_a_claim_that_arrives_again_changes_nothing(redis_server: RedisServer) -> None:
     redis_server.command("FLUSHALL")

@@ -115,7 +115,13 @@ end
 local function write_values(c, values)
   local key, is_new = values_key(c.key), not has_values(c)
   local count = call('HSET', key, unpack(values))
-  if is_new then keep(key) end
+  if is_new then
+    if count < #values / 2 then  -- left behind by a cluster with this id whose own key was lost
+      call('DEL', key)
+      count = call('HSET', key, unpack(values))
+    end
+    keep(key)
+  end
   return count
 end
 

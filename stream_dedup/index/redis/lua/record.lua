@@ -146,13 +146,15 @@ local function prune_sampled(c)
   if c[C_SAMPLED] <= 2 * max_sampled then return end
   local key = values_key(c.key)
   local fields = sampled_fields(key)
-  table.sort(fields, function(one, other)
-    local a, b = unpack_bytes(ID_WORDS, one, PRIORITY_AT)
-    local x, y = unpack_bytes(ID_WORDS, other, PRIORITY_AT)
-    return a < x or (a == x and b < y)
-  end)
-  call('HDEL', key, unpack(fields, max_sampled + 1))
-  c[C_SAMPLED] = max_sampled
+  if #fields > max_sampled then  -- else some were lost
+    table.sort(fields, function(one, other)
+      local a, b = unpack_bytes(ID_WORDS, one, PRIORITY_AT)
+      local x, y = unpack_bytes(ID_WORDS, other, PRIORITY_AT)
+      return a < x or (a == x and b < y)
+    end)
+    call('HDEL', key, unpack(fields, max_sampled + 1))
+  end
+  c[C_SAMPLED] = math.min(#fields, max_sampled)
 end
 
 for i = 1, #deltas do
