@@ -41,6 +41,9 @@ from stream_dedup.rules.keeping import joined
 
 log = logging.getLogger(__name__)
 
+RESETS = b"-1"
+"""An end of a partition that is not beyond any high water, not even that of before the first."""
+
 
 class ScriptRunner:
     """Runs scripts on the shards of a namespace, and creates a shard again that lost its data.
@@ -238,8 +241,10 @@ class Partitions:
             first, *others = self.order(partition)
             answers = [await self._claim(first, partition, b"", least, end, token, topic)]
             fence = int(answers[0][0])
+            # Others may be behind, and their high water below the end: they are reset together.
+            others_end = RESETS if answers[0][3] else end
             answers += [
-                await self._claim(shard, partition, b"%d" % fence, 0, end, token, topic)
+                await self._claim(shard, partition, b"%d" % fence, 0, others_end, token, topic)
                 for shard in others
             ]
             reset = reset or any(answer[3] for answer in answers)

@@ -19,6 +19,7 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.errors import AlreadyRecorded, StaleFence
 from stream_dedup.index.redis import spread_store, store
 from stream_dedup.index.redis.client import RedisClient, RetryPolicy
+from stream_dedup.index.redis.codec import pack_id
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.spread_store import SpreadIndex
 from stream_dedup.index.spread import counting
@@ -237,6 +238,76 @@ async def test_an_attempt_that_others_gave_up_is_made_again(
         await worker.process(made)
         assert given_up == 1
         assert sorted(counts(await end(one, worker)).values()) == of_families(made)
+
+
+@pytest.mark.parametrize("before", [0, 20])
+@in_loop
+async def test_what_was_prepared_of_a_topic_that_was_created_again_hides_no_events(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    redis_server.command("FLUSHALL")
+    made, again = events(40, "before"), events(30, "again")
+    async with spread(redis_server.url) as one, spread(redis_server.url) as other:
+        first, second = Worker(one, HERE), Worker(other, HERE)
+        await first.own()
+        await fed(first, batches(made[:before], 20))
+        commit = first.record_of(made[before:], await first.resolve(made[before:]))
+        with monkeypatch.context() as patched:
+            dies(one, Death(Finish, 0, after=False), patched)
+            with pytest.raises(DiesError):
+                await one.record(commit, first.now_us)
+        owned = second.owned = await other.claim_partition(HERE, len(again), second.now_us)
+        assert (owned.reset, owned.high_water, owned.segment_boundaries) == (True, -1, ())
+        assert left_behind(redis_server) == []
+        await second.process(again)
+        assert sum(counts(await end(other, second)).values()) == len(made) + len(again)
+
+
+@in_loop
+async def test_a_cluster_that_is_lost_between_two_steps_holds_no_other(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redis_server.command("FLUSHALL")
+    made = events(40, "lost cluster")
+    async with spread(redis_server.url) as index:
+        worker = Worker(index, HERE)
+        await worker.own()
+        commit = worker.record_of(made, await worker.resolve(made))
+        home, *_ = index._partitions.order(HERE)
+        lost = next(each for each in commit.deltas if each.cluster & 0xFF != home.number)
+        key = index._shards[lost.cluster & 0xFF].cluster(pack_id(lost.cluster))
+        ask = index._ask
+
+        async def after_a_loss(request: Any, *given: Any) -> object:
+            if isinstance(request, Finish):
+                redis_server.command("DEL", key)
+            return await ask(request, *given)
+
+        monkeypatch.setattr(index, "_ask", after_a_loss)
+        assert await index.record(commit, worker.now_us) == frozenset()
+        assert left_behind(redis_server) == []
+        assert sum(counts(await end(index, worker)).values()) == len(made) - lost.count
+
+
+@in_loop
+async def test_a_commit_that_is_ended_late_keeps_its_partition_active(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redis_server.command("FLUSHALL")
+    made = events(20, "late")
+    async with spread(redis_server.url) as index:
+        worker = Worker(index, HERE)
+        await worker.own()
+        commit = worker.record_of(made, await worker.resolve(made))
+        with monkeypatch.context() as patched:
+            dies(index, Death(Finish, 0, after=False), patched)
+            with pytest.raises(DiesError):
+                await index.record(commit, worker.now_us)
+        heads = [redis_server.command("HVALS", shard.heads) for shard in index._shards]
+        assert all(heads)
+        owned = await index.read_partition(HERE, worker.owned.fence)
+        assert (owned.high_water, left_behind(redis_server)) == (19, [])
+        assert [redis_server.command("HVALS", shard.heads) for shard in index._shards] == heads
 
 
 @in_loop

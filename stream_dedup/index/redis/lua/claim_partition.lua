@@ -9,7 +9,7 @@
 --       that is not known), journal of a batch …}; the fence is above the one to take if another
 --       worker has claimed since.
 --       The latest claim repeated under its token returns the same and changes nothing.
--- Cost  four commands; five where what left by rules is forgotten.
+-- Cost  four commands; five where what left by rules is forgotten, and two more for a reset.
 local call = redis.call
 if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
   return redis.error_reply('SDRESET the namespace was lost or created again')
@@ -41,6 +41,7 @@ else
   if reset > 0 then
     high_water, committed, kept = '-1', '0', ''
     call('DEL', KEYS[3])
+    call('HDEL', KEYS[2], 'attempt')  -- what is finished later names offsets of before, see record
   end
 end
 local fence_text = string.format('%.0f', fence)

@@ -53,6 +53,7 @@ local function comes_first(c)
 end
 
 local function refuse(id, c)
+  if part == PART_FINISH then return end  -- lost since it was prepared, with its count
   if not (c and c[C_STATE] == OPEN) then
     closed[#closed + 1] = id
   elseif of_many and is_held(id) then  -- the commit that opens it may be decided
@@ -120,8 +121,10 @@ for i = of_many and MANY_CLUSTERS_AT or 10, #KEYS do
   arg = arg + 3 + samples + sampled
 end
 -- Even if nothing can be counted: clusters that a partition further behind opens have to stay open.
-arrive(heads, ARGV[3], time_us)
-keep(heads)
+if part ~= PART_FINISH then  -- whoever finishes may do so much later
+  arrive(heads, ARGV[3], time_us)
+  keep(heads)
+end
 if #closed > 1 or blocked then
   for i = 1, #provisional do close(keys, provisional[i], ENDED) end
   write_closed(keys)
@@ -198,11 +201,14 @@ for i = 1, #dues, 2000 do  -- Lua passes some thousand arguments at most
   call('ZADD', keys.due, unpack(dues, i, math.min(i + 1999, #dues)))
 end
 
-call('HSET', partition, 'high_water', string.format('%.0f', last), 'committed', string.format('%.0f', committed))
+-- If the topic was created again after a commit was prepared, its offsets are not those of the partition any more.
+if part ~= PART_FINISH or owned[3] == number_of(fence, attempt) then
+  call('HSET', partition, 'high_water', string.format('%.0f', last), 'committed', string.format('%.0f', committed))
+  call('ZREMRANGEBYSCORE', journal, '-inf', '(' .. string.format('%.0f', committed))
+  if ARGV[6] ~= '' then call('ZADD', journal, last, ARGV[6]) end
+  if ARGV[8] ~= '' then call('HSET', partition, 'kept', ARGV[8]) end
+end
 if part == PART_DECIDE then decide(partition, fence, attempt) elseif part == PART_FINISH then release(ARGV[3]) end
-call('ZREMRANGEBYSCORE', journal, '-inf', '(' .. string.format('%.0f', committed))
-if ARGV[6] ~= '' then call('ZADD', journal, last, ARGV[6]) end
-if ARGV[8] ~= '' then call('HSET', partition, 'kept', ARGV[8]) end
 
 local more = sweep(keys, advance(heads), steps)
 add('events', counted)
@@ -213,6 +219,6 @@ keep(journal)
 keep(META)
 local answer = garbage(keys.garbage, pieces)
 table.insert(answer, 1, more and 1 or 0)
-table.insert(answer, 1, owned[2])
+table.insert(answer, 1, owned[2] or '-1')
 table.insert(answer, 1, 1)
 return answer
