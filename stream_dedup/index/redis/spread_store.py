@@ -117,11 +117,14 @@ class SpreadIndex(RedisIndex):
         self, partition: Partition, end_offset: int | None, now_us: int, identity: str = ""
     ) -> Ownership:
         owned = await self._partitions.claim(partition, end_offset, identity)
-        home, *others = self._partitions.order(partition)
-        owner = Owner(partition, home.number, [shard.number for shard in others], owned.fence)
+        owner = self._owner(partition, owned.fence)
         await self._drive(owner.recover(), self._runner.settings(now_us))
         self._owners[partition] = owner
         return owned
+
+    def _owner(self, partition: Partition, fence: int) -> Owner:
+        home, *others = self._partitions.order(partition)
+        return Owner(partition, home.number, [shard.number for shard in others], fence)
 
     async def read_partition(self, partition: Partition, fence: int) -> Ownership:
         owner = self._owners.get(partition)
@@ -151,9 +154,9 @@ class SpreadIndex(RedisIndex):
         settings = self._runner.settings(now_us)
         owner = self._owners.get(record.partition)
         if owner is None or owner.fence != record.fence:  # not claimed here: as its shards say
-            home, *others = self._partitions.order(record.partition)
-            numbers = [shard.number for shard in others]
-            owner = Owner(record.partition, home.number, numbers, record.fence)
+            latest, owner = owner, self._owner(record.partition, record.fence)
+            if latest is None or latest.fence < record.fence:  # no attempt gets a number twice
+                self._owners[record.partition] = owner
         deltas = store.by(record.deltas, lambda delta: self._packer.shard_of(delta.cluster).number)
         other = replace(record, deltas=(), offsets=(), decisions=(), kept=None)
         parts = {number: replace(other, deltas=deltas.get(number, ())) for number in owner.others}

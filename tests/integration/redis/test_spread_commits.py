@@ -264,6 +264,26 @@ async def test_what_was_prepared_of_a_topic_that_was_created_again_hides_no_even
 
 
 @in_loop
+async def test_an_attempt_under_a_fence_of_another_process_has_its_own_number(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redis_server.command("FLUSHALL")
+    made = events(40, "another process")
+    async with spread(redis_server.url) as one, spread(redis_server.url) as other:
+        worker = Worker(one, HERE)
+        await worker.own()
+        worker.index = other
+        commit = worker.record_of(made, await worker.resolve(made))
+        with monkeypatch.context() as patched:
+            dies(other, Death(Decide, 0, after=False), patched)
+            with pytest.raises(DiesError):
+                await other.record(commit, worker.now_us)
+        commit = worker.record_of(made[:20], await worker.resolve(made[:20]))
+        assert await other.record(commit, worker.now_us) == frozenset()
+        assert sum(counts(await end(other, worker)).values()) == 20
+
+
+@in_loop
 async def test_a_cluster_that_is_lost_between_two_steps_holds_no_other(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
