@@ -82,7 +82,7 @@ class NamespaceLayout(NamedTuple):
 
     @property
     def names_at(self) -> int:
-        """Where the names of a cluster begin in its field ``a``."""
+        """Where the names of a cluster begin in its name list."""
         return layouts.BANDS_HEAD_BYTES if self.is_bands else layouts.NAMES_HEAD_BYTES
 
     @property

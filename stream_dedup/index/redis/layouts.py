@@ -370,7 +370,7 @@ BEGUN = Layout(">", since_s="I", exact=f"{EXACT_BYTES}s", near="B")
 fingerprint and the group follow."""
 
 SPREAD_NAMES = Layout(">", ticket=_TICKET, group="H")
-"""What the field ``a`` of a cluster begins with there: the ticket under which it was opened, and
+"""What the name list of a cluster begins with there: the ticket under which it was opened, and
 the length of the group, which follows. Then its names, as elsewhere."""
 
 (ANSWER_FOUND, ANSWER_BESIDE, ANSWER_WAIT, ANSWER_ABSENT, ANSWER_STALE, ANSWER_LOST,
