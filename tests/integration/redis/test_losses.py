@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -23,6 +24,7 @@ from tests.integration.redis.helpers import (
     in_loop,
     keys_of,
     opened,
+    twin,
 )
 from tests.services.redis import RedisServer
 
@@ -353,6 +355,33 @@ async def test_a_cluster_whose_values_were_lost_goes_on(redis_server: RedisServe
         (summary,) = await worker.end()
         assert summary.count == 9
         assert list(summary.sampled) == of_priorities(14, 15, 16, 17)
+
+
+def exact_hashes(server: RedisServer) -> int:
+    lengths = [server.command("HLEN", each) for each in keys_of(server, "*:e:*")]
+    return sum(each for each in lengths if isinstance(each, int))
+
+
+@in_loop
+async def test_a_name_that_a_failed_call_has_added_goes_with_its_cluster(
+    redis_server: RedisServer,
+) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url) as index:
+        worker = Worker(index)
+        await worker.own()
+        (family,) = families(1)
+        await worker.process([Event(0, family)])
+        (damaged,) = await worker.resolve([Event(9, B)])
+        key = SHARD.cluster(damaged.cluster.to_bytes(8, "big"))
+        redis_server.command("DEL", key)
+        redis_server.command("RPUSH", key, "of another type")
+        with pytest.raises(IndexRefused, match="WRONGTYPE"):
+            await worker.resolve([Event(1, twin(family, random.Random(1))), Event(9, B)])
+        redis_server.command("DEL", key)
+        assert exact_hashes(redis_server) == 3
+        await worker.end()
+        assert exact_hashes(redis_server) == 1  # of the lost one
 
 
 @in_loop

@@ -689,7 +689,10 @@ end
 local done, problem = pcall(resolve_all)
 write_closed(keys)
 queue()  -- also after an error (a key of another type): what was opened has to be closed one day
-if not done then error(problem, 0) end
+if not done then
+  for _, c in pairs(dirty) do write_cluster(c) end  -- names that were inserted have to be purged one day
+  error(problem, 0)
+end
 
 if has_merged then follow_merges() end
 if learn > 0 then
