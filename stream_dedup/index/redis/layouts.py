@@ -369,7 +369,7 @@ BEGUN = Layout(">", since_s="I", exact=f"{EXACT_BYTES}s", near="B")
 """An attempt: since when by the server's clock, and whether it has entries in the tables. The
 fingerprint and the group follow."""
 
-SPREAD_NAMES = Layout(">", ticket=_TICKET, group="H")
+SPREAD_NAMES = Layout(">", ticket=_TICKET, group="I")
 """What the name list of a cluster begins with there: the ticket under which it was opened, and
 the length of the group, which follows. Then its names, as elsewhere."""
 

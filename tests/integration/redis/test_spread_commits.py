@@ -330,15 +330,16 @@ async def test_a_commit_that_is_ended_late_keeps_its_partition_active(
         assert [redis_server.command("HVALS", shard.heads) for shard in index._shards] == heads
 
 
+@pytest.mark.parametrize("group", ["", "a", "long" * 20_000], ids=["none", "short", "long"])
 @in_loop
 async def test_entries_of_closed_clusters_are_removed_from_all_shards(
-    redis_server: RedisServer,
+    redis_server: RedisServer, group: str
 ) -> None:
     redis_server.command("FLUSHALL")
     async with spread(redis_server.url) as index:
         worker = Worker(index, HERE)
         await worker.own()
-        await worker.process(events(60, "removed"))
+        await worker.process([each._replace(group=group) for each in events(60, "removed")])
         assert keys_of(redis_server, "*}:s:*") != []
         await end(index, worker)
         assert keys_of(redis_server, "*}:s:*") == []
