@@ -307,7 +307,7 @@ BATCH = Layout(
 """A commit, for ``record``."""
 
 PART_WHOLE, PART_PREPARE, PART_DECIDE, PART_FINISH = range(4)
-"""Parts of a commit on many shards (`spread_commits`): one decides, the others prepare and
+"""Parts of a commit on many shards (`spread.counting`): one decides, the others prepare and
 finish."""
 
 HOLD = Layout("<", holds="H", recency_us="d", expiry_us="d")

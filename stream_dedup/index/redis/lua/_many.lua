@@ -1,4 +1,4 @@
--- A commit on many shards (see spread_commits.py): what a shard keeps of it between its steps. For record,
+-- A commit on many shards (see index/spread/counting.py): what a shard keeps of it between its steps. For record,
 -- where KEYS 10 to 12 are then held, preparing and prepared; and for drop, which has the same keys.
 --   held       hash: cluster that prepared commits hold open → HOLD. It is in none of the queues that close
 --              clusters meanwhile.
