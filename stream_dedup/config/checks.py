@@ -345,8 +345,15 @@ async def _check_namespace(
     except IndexRefused as failed:
         yield _error(subject, str(failed))
         return
-    own_digest, own_name = stamp_of(recipe, spread=config.index.shard_by == "fingerprint")
-    if (digest or b"").decode("utf-8", "backslashreplace") != own_digest:
+    by_fingerprint = config.index.shard_by == "fingerprint"
+    own_digest, own_name = stamp_of(recipe, spread=by_fingerprint)
+    its_digest = (digest or b"").decode("utf-8", "backslashreplace")
+    if its_digest == stamp_of(recipe, spread=not by_fingerprint)[0]:
+        other = "group" if by_fingerprint else "fingerprint"
+        text = f"was made with index.shard_by {other}; give that, or another namespace"
+        yield _error(subject, text)
+        return
+    if its_digest != own_digest:
         theirs = (maker or b"?").decode("utf-8", "backslashreplace")
         text = (
             f"was made with another recipe ({theirs}) than {own_name} ({own_digest}); give "

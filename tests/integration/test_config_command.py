@@ -290,13 +290,13 @@ def test_redis_is_checked(
     url = server.url_as("worker", SECRET)
     settings = topics.settings(kafka.bootstrap, url)
 
-    async def make() -> None:
+    async def make(recipe: str = "logs", namespace: str = topics.read) -> None:
         connection = RedisClient(url)
         try:
             await RedisIndex.open(
                 connection,
-                load_recipe("logs"),
-                namespace=topics.read,
+                load_recipe(recipe),
+                namespace=namespace,
                 windows=Windows(),
                 summaries=Summaries(),
                 limits=LIMITS,
@@ -329,6 +329,16 @@ def test_redis_is_checked(
     ((level, text),) = found.of(subject)
     expected = "was made with another recipe (logs) than logs-1, sharded by fingerprint"
     assert (level, expected in text) == ("error", True)
+
+    asyncio.run(make("logs-1", "by-group"))
+    found = check(
+        settings | {"pipelines__0__namespace": "by-group"},
+        pipelines__0__recipe="logs-1",
+        index__shards=2,
+        index__shard_by="fingerprint",
+    )
+    expected = "was made with index.shard_by group; give that, or another namespace"
+    assert found.of("namespace by-group") == [("error", expected)]
 
     wrong = {**settings, "index__url": server.url_as("worker", f"not-{SECRET}")}
     found = check(wrong)
