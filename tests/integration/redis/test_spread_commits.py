@@ -242,7 +242,7 @@ async def test_an_attempt_that_others_gave_up_is_made_again(
 
 @pytest.mark.parametrize("before", [0, 20])
 @in_loop
-async def test_what_was_prepared_of_a_topic_that_was_created_again_hides_no_events(
+async def test_what_was_prepared_hides_nothing_of_a_topic_made_again(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
     redis_server.command("FLUSHALL")
@@ -264,7 +264,7 @@ async def test_what_was_prepared_of_a_topic_that_was_created_again_hides_no_even
 
 
 @in_loop
-async def test_an_attempt_under_a_fence_of_another_process_has_its_own_number(
+async def test_an_attempt_under_the_fence_of_another_has_its_own_number(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     redis_server.command("FLUSHALL")
