@@ -17,6 +17,7 @@ import pytest
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.errors import AlreadyRecorded, StaleFence
+from stream_dedup.index.base import Commit
 from stream_dedup.index.redis import spread_store, store
 from stream_dedup.index.redis.client import RedisClient, RetryPolicy
 from stream_dedup.index.redis.codec import pack_id
@@ -102,8 +103,8 @@ DEATHS = [
 ]
 
 
-def dies(index: SpreadIndex, death: Death, patched: pytest.MonkeyPatch) -> None:
-    """Have an index raise at that request, and not carry out any request after it."""
+async def die(index: SpreadIndex, death: Death, commit: Commit, now_us: int) -> None:
+    """Make a commit, and die at that request: nothing after it is carried out."""
     ask, asked, dead = index._ask, 0, False
 
     async def carry_out(request: Any, *given: Any) -> object:
@@ -119,7 +120,10 @@ def dies(index: SpreadIndex, death: Death, patched: pytest.MonkeyPatch) -> None:
             raise DiesError
         return answer
 
-    patched.setattr(index, "_ask", carry_out)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(index, "_ask", carry_out)
+        with pytest.raises(DiesError):
+            await index.record(commit, now_us)
 
 
 async def end(index: SpreadIndex, worker: Worker) -> list[Summary]:
@@ -147,14 +151,11 @@ async def test_an_owner_may_die_between_any_two_steps(
         await first.process(made[:20])
         answers = await first.resolve(made[20:40])
         commit = first.record_of(made[20:40], answers, committed=0)
-        with monkeypatch.context() as patched:
-            dies(one, death, patched)
-            if death.kind is Drop:  # a cluster that nobody has opened
-                shard = one._shards[1].number
-                gone = commit.deltas[0].cluster & ~0xFF | shard
-                commit.deltas[0].cluster = gone ^ 1 << 40
-            with pytest.raises(DiesError):
-                await one.record(commit, first.now_us)
+        if death.kind is Drop:  # a cluster that nobody has opened
+            shard = one._shards[1].number
+            gone = commit.deltas[0].cluster & ~0xFF | shard
+            commit.deltas[0].cluster = gone ^ 1 << 40
+        await die(one, death, commit, first.now_us)
         second = Worker(other, HERE)
         owned = await second.own()
         decided = death.kind is Finish or (death.kind is Decide and death.after)
@@ -180,10 +181,7 @@ async def test_what_nobody_claims_again_is_ended_by_others(
         await second.own()
         await first.process(made[:20])
         commit = first.record_of(made[20:], await first.resolve(made[20:]))
-        with monkeypatch.context() as patched:
-            dies(one, Death(Finish if decided else Decide, 0, after=False), patched)
-            with pytest.raises(DiesError):
-                await one.record(commit, first.now_us)
+        await die(one, Death(Finish if decided else Decide, 0, after=False), commit, first.now_us)
         assert left_behind(redis_server) != []
         await other.finish(second.now_us)
         open_ones = (await other.size()).clusters
@@ -243,7 +241,7 @@ async def test_an_attempt_that_others_gave_up_is_made_again(
 @pytest.mark.parametrize("before", [0, 20])
 @in_loop
 async def test_what_was_prepared_hides_nothing_of_a_topic_made_again(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, before: int
+    redis_server: RedisServer, before: int
 ) -> None:
     redis_server.command("FLUSHALL")
     made, again = events(40, "before"), events(30, "again")
@@ -252,10 +250,7 @@ async def test_what_was_prepared_hides_nothing_of_a_topic_made_again(
         await first.own()
         await fed(first, batches(made[:before], 20))
         commit = first.record_of(made[before:], await first.resolve(made[before:]))
-        with monkeypatch.context() as patched:
-            dies(one, Death(Finish, 0, after=False), patched)
-            with pytest.raises(DiesError):
-                await one.record(commit, first.now_us)
+        await die(one, Death(Finish, 0, after=False), commit, first.now_us)
         owned = second.owned = await other.claim_partition(HERE, len(again), second.now_us)
         assert (owned.reset, owned.high_water, owned.segment_boundaries) == (True, -1, ())
         assert left_behind(redis_server) == []
@@ -265,7 +260,7 @@ async def test_what_was_prepared_hides_nothing_of_a_topic_made_again(
 
 @in_loop
 async def test_an_attempt_under_the_fence_of_another_has_its_own_number(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    redis_server: RedisServer,
 ) -> None:
     redis_server.command("FLUSHALL")
     made = events(40, "another process")
@@ -274,10 +269,7 @@ async def test_an_attempt_under_the_fence_of_another_has_its_own_number(
         await worker.own()
         worker.index = other
         commit = worker.record_of(made, await worker.resolve(made))
-        with monkeypatch.context() as patched:
-            dies(other, Death(Decide, 0, after=False), patched)
-            with pytest.raises(DiesError):
-                await other.record(commit, worker.now_us)
+        await die(other, Death(Decide, 0, after=False), commit, worker.now_us)
         commit = worker.record_of(made[:20], await worker.resolve(made[:20]))
         assert await other.record(commit, worker.now_us) == frozenset()
         assert sum(counts(await end(other, worker)).values()) == 20
@@ -311,7 +303,7 @@ async def test_a_cluster_that_is_lost_between_two_steps_holds_no_other(
 
 @in_loop
 async def test_a_commit_that_is_ended_late_keeps_its_partition_active(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    redis_server: RedisServer,
 ) -> None:
     redis_server.command("FLUSHALL")
     made = events(20, "late")
@@ -319,10 +311,7 @@ async def test_a_commit_that_is_ended_late_keeps_its_partition_active(
         worker = Worker(index, HERE)
         await worker.own()
         commit = worker.record_of(made, await worker.resolve(made))
-        with monkeypatch.context() as patched:
-            dies(index, Death(Finish, 0, after=False), patched)
-            with pytest.raises(DiesError):
-                await index.record(commit, worker.now_us)
+        await die(index, Death(Finish, 0, after=False), commit, worker.now_us)
         heads = [redis_server.command("HVALS", shard.heads) for shard in index._shards]
         assert all(heads)
         owned = await index.read_partition(HERE, worker.owned.fence)
