@@ -223,6 +223,16 @@ class Stage:
         except ServiceError as error:
             raise ServiceError(f"{error}: {kafka.committed(self.group)} of {ends}") from error
 
+    def verdict_in_the_end(self, *, seconds: float) -> Verdict:
+        """Wait until all input is committed, then for a verdict that nothing to come changes."""
+        self.read_to_the_end(seconds=seconds)
+        end_s = time.monotonic() + seconds
+        verdict = self.verdict()
+        while not verdict.conclusive and time.monotonic() < end_s:
+            time.sleep(0.5)
+            verdict = self.verdict()
+        return verdict
+
     def judged(self, *, tries: int = 4) -> Verdict:
         """The oracle's verdict once the final summaries have been sent."""
         time.sleep(IDLE_S + QUIET_S)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -108,12 +107,7 @@ def run_case(site: Site, case: Case, folder: Path) -> Outcome:
     first.close()
     second = stage.worker(f"{stage.name}-second")
     try:
-        stage.read_to_the_end(seconds=MAX_WAIT_S)
-        end_s = time.monotonic() + MAX_WAIT_S
-        verdict = stage.verdict()
-        while not verdict.conclusive and time.monotonic() < end_s:
-            time.sleep(0.5)
-            verdict = stage.verdict()
+        verdict = stage.verdict_in_the_end(seconds=MAX_WAIT_S)
         log = first.last_lines() + "\n" + second.last_lines()
     finally:
         second.close()
