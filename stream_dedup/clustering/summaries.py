@@ -35,6 +35,9 @@ class Summaries:
 
     Attributes:
         every_us: stream time between two summaries of a cluster; None for final ones only.
+        final: whether a cluster that closes waits until its final summary is claimed and confirmed.
+            False where nobody reads summaries: it leaves its revision and count at once, unless it
+            merged into another one. `every_us` is None then.
         samples: values of later events kept for a cluster; at most `MAX_SAMPLES`.
         values: events of a cluster kept as a random sample, whose values summaries count; at most
             `MAX_SAMPLES`, 0 for none.
@@ -50,6 +53,7 @@ class Summaries:
     """
 
     every_us: int | None = 60 * US_PER_S
+    final: bool = True
     samples: int = 3
     values: int = 32
     values_every: int = VALUES_EVERY
@@ -61,6 +65,8 @@ class Summaries:
     def __post_init__(self) -> None:
         if self.every_us is not None and self.every_us <= 0:
             raise ValueError(f"every_us is {self.every_us}; give a duration above 0, or None")
+        if self.every_us is not None and not self.final:
+            raise ValueError("every_us is given, but no final summaries: give None, or final=True")
         if not 0 <= self.samples <= MAX_SAMPLES:
             raise ValueError(f"samples is {self.samples}; give 0 to {MAX_SAMPLES}")
         if not 0 <= self.values <= MAX_SAMPLES:

@@ -284,6 +284,7 @@ class PipelineConfig(Section):
         periodic = wanted and self.summary_every_s != FOREVER
         return Summaries(
             every_us=microseconds(self.summary_every_s) if periodic else None,
+            final=wanted,
             samples=self.samples,
             values=self.values if self.summary_topic else 0,
             values_every=self.values_every,

@@ -10,6 +10,9 @@ to it, its final summary waits), then gone (a tombstone keeps its revision and c
                  │      └────── its representative's position is resolved again ─────────────┘
                  └──► what it was before: not stored, closed or gone
 
+Where nobody reads summaries (`Summaries.final` is false), a cluster that expires or is evicted is
+gone at once.
+
 An opening counts once it is recorded: by the commit that holds the representative, which is the
 first to count events. Until then the cluster is *provisional*. A commit of others that names it is
 refused, and closes it. (Over Redis it waits a while: the opener may only be slower.)
@@ -484,7 +487,7 @@ class MemoryIndex:
             for offset in [offset for offset in state.journal if offset < commit.committed]:
                 del state.journal[offset]
         self._advance(now_us)
-        self._evict()
+        self._evict(now_us)
         return closed
 
     def is_open(self, identity: int) -> bool:
@@ -547,9 +550,8 @@ class MemoryIndex:
         self._advance(now_us)
 
     async def finish(self, now_us: int) -> None:
-        del now_us
         for identity in [i for i, c in self._clusters.items() if c.closing is None]:
-            self._close(identity, Closing.ENDED)
+            self._let_go(identity, Closing.ENDED, now_us)
 
     def _advance(self, now_us: int) -> None:
         stream_us = self._time.advance(now_us)
@@ -558,9 +560,9 @@ class MemoryIndex:
         for identity in self._expiry.pop_until(stream_us - 1, self._limits.sweep):
             cluster = self._clusters[identity]
             self._expired += not cluster.provisional
-            self._close(identity, Closing.EXPIRED)
+            self._let_go(identity, Closing.EXPIRED, now_us)
 
-    def _evict(self) -> None:
+    def _evict(self, now_us: int) -> None:
         if self._open_count > self._limits.max_clusters and self._recency is None:
             self._recency = LazyHeap(self._seen_us, self._clusters)
             for cluster in self._clusters.values():
@@ -573,7 +575,16 @@ class MemoryIndex:
             self._evicted += 1
             cluster = self._clusters[least[1]]
             self._evicted_keys.add(cluster.slot, self._live_until_us(cluster))
-            self._close(least[1], Closing.EVICTED)
+            self._let_go(least[1], Closing.EVICTED, now_us)
+
+    def _let_go(self, identity: int, reason: Closing, now_us: int) -> None:
+        """Close a cluster; where nobody reads final summaries, only its tombstone is left."""
+        self._close(identity, reason)
+        cluster = self._clusters.get(identity)
+        if cluster is None or cluster.provisional or cluster.snapshot is not None:
+            return
+        if not self._summaries.final:
+            self._bury(identity, cluster, now_us)
 
     def _close(self, identity: int, reason: Closing) -> None:
         cluster = self._clusters[identity]
@@ -675,14 +686,15 @@ class MemoryIndex:
         if cluster.closing is None:
             self._queue_summary(cluster)
         elif sent.final and sent.count == cluster.count:
-            del self._clusters[identity]
-            self._drop_sampled(cluster)
-            self._finals.pop(identity, None)
-            self._leave_tombstone(identity, cluster, now_us)
+            self._bury(identity, cluster, now_us)
         else:  # closed, or opened and closed again, while this summary was claimed
             self._finals[identity] = None
 
-    def _leave_tombstone(self, identity: int, cluster: _Cluster, now_us: int) -> None:
+    def _bury(self, identity: int, cluster: _Cluster, now_us: int) -> None:
+        """Leave only the tombstone of a closed cluster."""
+        del self._clusters[identity]
+        self._drop_sampled(cluster)
+        self._finals.pop(identity, None)
         until = now_us + self._summaries.retention_us
         self._tombstones[identity] = (cluster.revision, cluster.count, until)
         self._tombstones.move_to_end(identity)
@@ -784,7 +796,7 @@ class MemoryIndex:
             if cluster.identity in self._clusters:
                 raise ValueError(f"cluster {cluster.identity:016x} is there twice")
             self._restore_cluster(cluster)
-        self._evict()
+        self._evict(saved.seen_us or 0)
 
     def _restore_cluster(self, saved: SavedCluster) -> None:
         fingerprint = int.from_bytes(saved.fingerprint, "big")

@@ -5,8 +5,9 @@ worker dies after the claim, the lease runs out, and another worker sends the sa
 same revision. If it dies after sending, the summary is sent twice: readers keep the last record of
 each (cluster, revision), as a topic compacted by key does.
 
-Without a summary topic, summaries are confirmed unsent, so that closed clusters leave the index.
-With a pattern topic, events about patterns are found in them, and sent beside them (`patterns`).
+Without a summary topic and a pattern topic nobody reads summaries: only those of clusters that
+merged are claimed, and confirmed unsent. With a pattern topic, events about patterns are found in
+them, and sent beside them (`patterns`).
 """
 
 from __future__ import annotations

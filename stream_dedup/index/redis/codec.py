@@ -103,6 +103,7 @@ def pack_settings(
         min(windows.max_future_us, LATEST_US),
         windows.quiet_after_us,
         -1 if summaries.every_us is None else min(summaries.every_us, LATEST_US),
+        summaries.final,
         min(summaries.retention_us, LATEST_US),
         summaries.lease_us,
         ttl_ms,

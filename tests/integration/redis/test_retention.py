@@ -145,3 +145,29 @@ async def test_garbage_goes_to_one_caller_at_a_time(redis_server: RedisServer) -
 def pack_piece(identity: int) -> bytes:
     """A piece of garbage of a cluster that is not there, without records."""
     return PIECE.struct.pack(identity, 0) + bytes(4)
+
+
+@pytest.mark.parametrize("is_claimed", [False, True])
+@in_loop
+async def test_a_worker_without_summaries_beside_one_with_them(
+    redis_server: RedisServer, *, is_claimed: bool
+) -> None:
+    """What is claimed is confirmed, and the final summary follows; else nothing is due any more."""
+    redis_server.command("FLUSHALL")
+    text, late = families(2)
+    unread = Summaries(every_us=None, final=False)
+    async with (
+        opened(redis_server.url, summaries=Summaries(every_us=S)) as index,
+        opened(redis_server.url, summaries=unread) as other,
+    ):
+        worker = Worker(index)
+        await worker.own()
+        await worker.process([Event(0, text), Event(1, text), Event(2, late, at_s=10)])
+        claimed = await index.claim(1, worker.now_us) if is_claimed else []
+        await other.finish(worker.now_us)
+        assert (await other.size())[:3] == (0, 0, len(claimed))
+        await index.confirm([(each.cluster, each.revision) for each in claimed], worker.now_us)
+        finals = await worker.take_summaries()
+        assert [each.count for each in claimed + finals] == [2, 2] * is_claimed
+        assert [each.final for each in finals] == [True] * is_claimed
+        assert (await index.size()).waiting == 0

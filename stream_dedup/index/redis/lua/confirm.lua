@@ -11,18 +11,7 @@ local due, leases, gone = KEYS[2], KEYS[3], KEYS[4]
 local stream_us = number('stream') or 0
 
 -- What is written to the queues, all at once: a command costs more than what it does.
-local confirmed, dues, buried = {}, {}, {}
-local STATE_PLACE = tostring(CLUSTER_STATE_AT - 1)
-
-local kept_ms = math.max(1, math.ceil(retention_us / 1000))
-local function bury(c)
-  buried[#buried + 1] = c.id
-  add('waiting', -1)
-  if has_values(c) then call('DEL', values_key(c.key)) end
-  c[C_STATE], c[C_UNTIL_US], c[C_NAMES], c[C_SEARCHABLE], c[C_DUE] = GONE, now_us + retention_us, 0, 0, 0
-  c[C_SAMPLES], c[C_SAMPLED] = 0, 0
-  write_tombstone(c, kept_ms)
-end
+local confirmed, dues = {}, {}
 
 local stored = #KEYS > 4 and call('MGET', unpack(KEYS, 5))
 local clusters = {}  -- one may be named twice
@@ -37,6 +26,7 @@ for i = 5, #KEYS do
       c[C_LEASED], c[C_DUE], c[C_EMITTED] = 0, 0, events
       if stream_us > c[C_EMITTED_US] then c[C_EMITTED_US] = stream_us end
       if c[C_STATE] ~= OPEN and state ~= OPEN and events == c[C_EVENTS] then
+        add('waiting', -1)
         bury(c)
       else
         local due_us
@@ -62,21 +52,7 @@ if #confirmed > 0 then
   call('ZREM', due, unpack(confirmed))
 end
 if #dues > 0 then call('ZADD', due, unpack(dues)) end
-if #buried > 0 then
-  local first, numbers = call('HINCRBY', META, 'buried', #buried) - #buried, {}
-  for i = 1, #buried do
-    numbers[2 * i - 1], numbers[2 * i] = first + i, buried[i]
-  end
-  call('ZADD', gone, unpack(numbers))
-  local over = math.min(2 * #buried, call('ZCARD', gone) - max_clusters)
-  local oldest = over > 0 and call('ZPOPMIN', gone, over) or {}
-  local forgotten = {}
-  for i = 1, #oldest, 2 do
-    local key = key_of(oldest[i])
-    if call('GETRANGE', key, STATE_PLACE, STATE_PLACE) == string.char(GONE) then forgotten[#forgotten + 1] = key end
-  end
-  if #forgotten > 0 then call('DEL', unpack(forgotten)) end
-end
+write_buried(gone)
 write_counters()
 for i = 1, 4 do keep(KEYS[i]) end
 return redis.status_reply('OK')
