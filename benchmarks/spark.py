@@ -205,8 +205,13 @@ def _tree(pid: int) -> Iterator[int]:
 
 def measure(
     tool: Sequence[str], kind: str, given: Path, output: Path, within_s: float
-) -> Measured | str:
-    """Run a tool once; if it fails, or takes longer than `within_s`, return why."""
+) -> Measured | float | str:
+    """Run a tool once.
+
+    Returns:
+        What it took; or the processor time that it had used when it was stopped, after `within_s`;
+        or why it failed.
+    """
     command: list[str | Path] = [sys.executable, "-m", "benchmarks.spark_runs"]
     command += [tool[0], kind, given, output]
     process = subprocess.Popen(
@@ -223,7 +228,7 @@ def measure(
         said = process.communicate()[1].strip().splitlines()
         errors = [line for line in said if " WARN " not in line]
     if timer.finished.is_set():
-        return f"more than {within_s / 60:.0f} min"
+        return after_s - before_s
     timer.cancel()
     if ready != "ready\n" or not done:
         return errors[-1] if errors else f"exit code {process.returncode}"
@@ -238,7 +243,7 @@ def measure(
 
 
 def bench(
-    kind: str, count: int, tools: Sequence[str], folder: Path, within_s: float, out: Console
+    kind: str, count: int, tools: Sequence[str], folder: Path, minutes: float, out: Console
 ) -> dict[str, Measured]:
     """Measure tools on rows of one kind, and print it."""
     given = folder / f"{kind}-{count}"
@@ -254,10 +259,14 @@ def bench(
         column.justify = "right"
     found = {}
     for name in tools:
-        run = measure(TOOLS[kind][name], kind, given, folder / "out", within_s)
+        run = measure(TOOLS[kind][name], kind, given, folder / "out", 60 * minutes)
         shutil.rmtree(folder / "out", ignore_errors=True)
         if isinstance(run, str):
             table.add_row(name, run)
+            continue
+        if isinstance(run, float):
+            most = f"< {count / (60 * minutes):,.0f}", f"< {count / run:,.0f}"
+            table.add_row(name, *most, f"> {1e6 * run / count:.1f}", "stopped")
             continue
         found[name] = run
         table.add_row(
@@ -291,7 +300,7 @@ def main() -> None:
         ]
         costs = {}
         for count in filter(None, map(int, given.split(","))):
-            found = bench(kind, count, tools, options.folder, 60 * options.minutes, out)
+            found = bench(kind, count, tools, options.folder, options.minutes, out)
             if "stream-dedup" in found:
                 costs[count] = found["stream-dedup"].cpu_seconds / count
         if len(costs) > 1:
