@@ -154,6 +154,8 @@ class Engine:
         offload: runs what takes the processor for long, say in a thread.
         templates: whether decisions name templates.
         parameters: whether they name the learned words of events; only with templates.
+        duplicates_leave: whether anybody reads what decisions name of duplicates; if not, they name
+            neither.
 
     Attributes:
         withholds: whether events may be withheld, by rules of now or of before: if not, nobody has
@@ -172,6 +174,7 @@ class Engine:
         offload: Offload[Any] = inline,
         templates: bool = True,
         parameters: bool = False,
+        duplicates_leave: bool = True,
     ) -> None:
         self.recipe = recipe
         self.index = index
@@ -188,7 +191,7 @@ class Engine:
         self.joins = Joins(self._cache, sampler)
         slots = self._slots if parameters and self._slots.has_slots else None
         self._context = SegmentContext(
-            index, self._hasher, self._cache, windows, summaries, sampler, slots
+            index, self._hasher, self._cache, windows, summaries, sampler, slots, duplicates_leave
         )
         self._owned: dict[Partition, OwnedPartition] = {}
         self._index_resets = index.resets

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import compress
 from operator import itemgetter, not_, or_
 from typing import TypeVar
 
@@ -57,6 +58,11 @@ REPLAYED = "replayed"
 
 NEW, DUPLICATE = Kind.NEW, Kind.DUPLICATE  # an attribute of an enumeration costs as much as a call
 
+Named = tuple[int | None, int]
+"""`Decision.template` and `Decision.varied`."""
+
+NOT_NAMED: Named = None, 0
+
 T = TypeVar("T")
 
 
@@ -72,6 +78,7 @@ class SegmentContext:
         summaries: what is kept of clusters.
         sampler: chooses events whose values are counted; None: none are.
         slots: finds the learned words of events, if decisions name them.
+        duplicates_leave: whether anybody reads what decisions name of duplicates.
     """
 
     index: Index
@@ -81,6 +88,7 @@ class SegmentContext:
     summaries: Summaries
     sampler: Sampler | None = None
     slots: SlotReader | None = None
+    duplicates_leave: bool = True
 
 
 @lru_cache(maxsize=256)
@@ -362,13 +370,11 @@ class Segment:
                 queried[row] = time_us
         return queried, waiting
 
-    async def _resolve(
-        self, queried: dict[int, int]
-    ) -> dict[int, tuple[Query, Resolution, tuple[int | None, int]]]:
+    async def _resolve(self, queried: dict[int, int]) -> dict[int, tuple[Query, Resolution, Named]]:
         """Ask the index about events.
 
         Returns:
-            By row the query, the answer, and `Decision.template` with `Decision.varied`.
+            By row the query, the answer, and what the decision is to name.
         """
         if not queried:
             return {}
@@ -396,14 +402,25 @@ class Segment:
         if hashed.acted is not None:
             queries = [self._ruled(*each) for each in zip(rows, queries, strict=True)]
         answers = await context.index.resolve(queries, self.now_us)
-        templates: Sequence[int | None] = [None] * len(rows)
-        if context.hasher.gives_templates and context.summaries.max_value_bytes:
-            templates = await self._templates(rows, answers)
+        named = await self._named(rows, answers)
+        return {
+            row: (query, answer, named.get(row, NOT_NAMED))
+            for row, query, answer in zip(rows, queries, answers, strict=True)
+        }
+
+    async def _named(self, rows: Sequence[int], answers: Sequence[Resolution]) -> dict[int, Named]:
+        """Return by row what decisions are to name, of the events of which anybody reads it."""
+        context = self.context
+        if not (context.hasher.gives_templates and context.summaries.max_value_bytes):
+            return {}
+        if not context.duplicates_leave:
+            opened = [answer.new for answer in answers]
+            rows, answers = list(compress(rows, opened)), list(compress(answers, opened))
+        templates = await self._templates(rows, answers)
         varied: Sequence[int] = [0] * len(rows)
         if context.slots is not None:
             varied = await self._varied(context.slots, rows, answers)
-        named = zip(templates, varied, strict=True)
-        return dict(zip(rows, zip(queries, answers, named, strict=True), strict=True))
+        return dict(zip(rows, zip(templates, varied, strict=True), strict=True))
 
     def _ruled(self, row: int, query: Query) -> Query:
         """Return the query of an event that rules may act on: found by its exact hash alone."""
@@ -483,17 +500,19 @@ class Segment:
         return self.context.summaries.kept(self.hashed.batch.values[row])
 
     def _apply(
-        self, answers: Mapping[int, tuple[Query, Resolution, tuple[int | None, int]]]
+        self, answers: Mapping[int, tuple[Query, Resolution, Named]]
     ) -> dict[int, CachedDecision]:
         """Decide and count events by the index's answers, and cache these for equal events."""
         keys, values, raws = self.hashed.keys, self.hashed.batch.values, self._raws
         cache, kept = self.context.cache, self.context.summaries.kept
         shown, decisions = self.context.hasher.shown, self.decisions
+        leave = self.context.duplicates_leave
         entries: dict[int, CachedDecision] = {}
         for row, (query, resolution, named) in answers.items():
             cluster_id, distance, time_us = resolution.cluster, resolution.distance, query.first_us
             fingerprint = shown(query.fingerprint)
-            duplicate = Decision(DUPLICATE, cluster_id, distance, fingerprint, "", *named)
+            of_duplicate = named if leave else NOT_NAMED
+            duplicate = Decision(DUPLICATE, cluster_id, distance, fingerprint, "", *of_duplicate)
             entries[row] = entry = cache.store(keys[row], resolution, duplicate)
             self.rules[row] = resolution.rule
             cluster = entry.cluster

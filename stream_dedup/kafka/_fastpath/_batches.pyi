@@ -1,6 +1,9 @@
 from stream_dedup.io.base import Headers
 
 FORMAT: int
+HAS_CRC32C: bool
+
+def crc32c(data: bytes | bytearray | memoryview) -> int: ...
 
 def pack(
     timestamps: list[int],

@@ -210,6 +210,13 @@ class _Batch(_DefaultRecordBatchPy):  # type: ignore[misc]  # it is not meant to
         offset: int = self.base_offset + self.last_offset_delta + 1
         return max(offset, int(self._fetched.next_fetch_offset))
 
+    def validate_crc(self) -> bool:
+        if not _batches.HAS_CRC32C:
+            valid: bool = super().validate_crc()
+            return valid
+        crc: int = self.crc
+        return crc == _batches.crc32c(memoryview(self._buffer)[self.ATTRIBUTES_OFFSET :])
+
     def __iter__(self) -> Iterator[_Piece]:
         last = self.base_offset + self.last_offset_delta
         try:

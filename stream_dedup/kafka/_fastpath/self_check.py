@@ -57,9 +57,9 @@ PRIVATE_NAMES: dict[Part, dict[str, str]] = {
         "aiokafka.protocol.fetch": "FetchRequest",
         "aiokafka.record.default_records": "_DefaultRecordBatchPy",
         "aiokafka.record.default_records:_DefaultRecordBatchPy": (
-            "HEADER_STRUCT _buffer _decompressed _maybe_uncompress _num_records _pos base_offset "
-            "compression_type first_timestamp last_offset_delta max_timestamp next_offset "
-            "timestamp_type"
+            "ATTRIBUTES_OFFSET HEADER_STRUCT _buffer _decompressed _maybe_uncompress _num_records "
+            "_pos base_offset compression_type crc first_timestamp last_offset_delta max_timestamp "
+            "next_offset timestamp_type validate_crc"
         ),
         "aiokafka.record.memory_records": "MemoryRecords",
     },

@@ -81,6 +81,27 @@ def use_near_cache(dedup: Deduplicator, size: int) -> None:
     )
 
 
+def test_where_duplicates_do_not_leave_new_events_alone_name_their_templates() -> None:
+    dedup = Deduplicator(windows=WIDE, templates=True)
+    engine, context = dedup.engine, dedup.engine._context
+    dedup.engine = Engine(
+        engine.recipe,
+        engine.index,
+        windows=context.windows,
+        summaries=context.summaries,
+        clock=engine.clock,
+        duplicates_leave=False,
+    )
+    lines = [f"session closed for user {word(number)}" for number in range(8)]
+    found = [dedup.process_one(line) for line in lines for _ in range(2)]
+    asked = dedup.engine.counts.asked
+    found += dedup.process(lines[5:])
+    assert [each.kind is Kind.NEW for each in found] == [True, False] * 4 + [False] * 11
+    assert [each.template is None for each in found] == [False, True] * 4 + [True] * 11
+    assert dedup.engine.counts.asked == asked  # the near cache knows the duplicates
+    assert_counts_add_up(collected(dedup), dedup.engine.counts)
+
+
 def collected(dedup: Deduplicator) -> list[Summary]:
     return list(dedup.close())
 

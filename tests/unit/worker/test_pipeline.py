@@ -103,6 +103,7 @@ class Rig:
             self.recipe, self.index, windows=self.windows, summaries=self.summaries,
             clock=SystemClock(), templates=config.names_templates,
             parameters=config.annotate_parameters,
+            duplicates_leave=config.emit == "annotate",
         )  # fmt: skip
         reading = reading or DecoderOptions(format="text")
         return Pipeline(
