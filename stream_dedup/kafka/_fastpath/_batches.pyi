@@ -4,7 +4,6 @@ FORMAT: int
 HAS_CRC32C: bool
 
 def crc32c(data: bytes | bytearray | memoryview) -> int: ...
-
 def pack(
     timestamps: list[int],
     keys: list[bytes | None],

@@ -22,7 +22,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stream_dedup.io.base import Records, Unreadable
-from stream_dedup.kafka._fastpath import fetching
+from stream_dedup.kafka._fastpath import _batches, fetching
 from stream_dedup.kafka._fastpath.fetching import (
     _Client,
     _Fetched,
@@ -103,6 +103,12 @@ def rows_of(records: Records) -> list[tuple[Any, ...]]:
     return [(*row[:4], tuple(row.headers)) for row in records]
 
 
+@pytest.mark.skipif(not _batches.HAS_CRC32C, reason="the processor has no instruction for it")
+@given(st.binary(max_size=100), st.integers(0, 9))
+def test_the_checksum_is_that_of_the_driver(data: bytes, start: int) -> None:
+    assert _batches.crc32c(memoryview(data)[start:]) == calc_crc32c(data[start:])
+
+
 @given(batches, st.integers(0, 40), st.integers(1, 4), st.integers(0, 60))
 def test_pieces_hold_what_the_driver_returns_one_by_one(
     given_batches: list[tuple[list[Any], str]], wanted: int, piece: int, cut: int
@@ -178,7 +184,9 @@ def test_fetched_bytes_are_freed_with_their_last_user() -> None:
         gc.enable()
 
 
-def test_a_corrupt_batch_is_refused() -> None:
+@pytest.mark.parametrize("instruction", [True, False])
+def test_a_corrupt_batch_is_refused(monkeypatch: pytest.MonkeyPatch, *, instruction: bool) -> None:
+    monkeypatch.setattr(_batches, "HAS_CRC32C", _batches.HAS_CRC32C and instruction)
     raw = bytearray(packed("plain", 0, [(0, None, b"value", [])]))
     raw[-3] ^= 1
     with pytest.raises(errors.CorruptRecordException):
