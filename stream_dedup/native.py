@@ -19,6 +19,7 @@ EXTENSIONS = (
     "columnar._native",
     "features._folding",
     "fingerprint._kernel",
+    "index.redis._commits",
     "index.redis._one_off",
     "index.redis._resp",
     "kafka._fastpath._batches",

@@ -25,6 +25,7 @@ from stream_dedup.index.redis import layouts, one_off
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, source_name
 from stream_dedup.index.redis.scripts import Argument
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
+from stream_dedup.native import extension
 from stream_dedup.rules.keeping import Kept
 from stream_dedup.tables.entries import Entries, Row, make_entries
 
@@ -175,6 +176,27 @@ def pack_delta(delta: ClusterDelta, samples: int, max_bytes: int) -> list[bytes]
     return [numbers, pack_id(delta.cluster), representative, *kept, *sampled]
 
 
+def reference_pack_deltas(
+    deltas: Iterable[ClusterDelta], samples: int, max_bytes: int, owner: bytes
+) -> tuple[bytes, list[bytes], list[bytes]]:
+    """Pack the deltas of a commit.
+
+    Args:
+        deltas: one for each cluster.
+        samples: as for `pack_delta`.
+        max_bytes: likewise.
+        owner: what the keys of clusters begin with.
+
+    Returns:
+        Those without values, packed; of the others the keys of their clusters, and what
+        `pack_delta` makes of them.
+    """
+    bare, others = pack_bare(deltas)
+    keys = [owner + hexlify(pack_id(delta.cluster)) for delta in others]
+    arguments = [part for delta in others for part in pack_delta(delta, samples, max_bytes)]
+    return bare, keys, arguments
+
+
 class _Decided(msgspec.Struct, array_like=True, frozen=True):
     """A decision as an array: the fingerprint as bytes; the last three may be missing."""
 
@@ -218,8 +240,16 @@ def pack_journal(offsets: Sequence[int], decisions: Sequence[Decision]) -> bytes
     if not decisions:
         return b""
     values, places = dictionary_encode(decisions)
+    in_a_row = offsets[-1] - offsets[0] == len(offsets) - 1
+    named = [offsets[0]] if in_a_row else list(offsets)
+    different = msgspec.Raw(_pack_decisions(values))
+    return _encode_journal((different, named, _little(places)))
+
+
+def reference_pack_decisions(decisions: Sequence[Decision]) -> bytes:
+    """Pack decisions one after the other, as `_Decided` describes them."""
     different: list[tuple[object, ...]] = []
-    for kind, cluster, distance, fingerprint, reason, template, varied, withheld in values:
+    for kind, cluster, distance, fingerprint, reason, template, varied, withheld in decisions:
         number = None
         if fingerprint is not None:
             number = fingerprint.to_bytes(fingerprint.bit_length() + 7 >> 3, "big")
@@ -230,9 +260,7 @@ def pack_journal(offsets: Sequence[int], decisions: Sequence[Decision]) -> bytes
             different.append((*decided, template, varied))
         else:
             different.append(decided if template is None else (*decided, template))
-    in_a_row = offsets[-1] - offsets[0] == len(offsets) - 1
-    named = [offsets[0]] if in_a_row else list(offsets)
-    return _encode_journal((different, named, _little(places)))
+    return _encode_journal(different)
 
 
 def unpack_journal(packed: bytes) -> dict[int, Decision]:
@@ -482,6 +510,9 @@ def tables_of(packed: bytes, layout: NamespaceLayout) -> list[int]:
 # ------------------------------------------------------------ keys of queries and names
 
 
+_native = extension("index.redis._commits")
+_pack_decisions = _native.pack_decisions if _native else reference_pack_decisions
+pack_deltas = _native.pack_deltas if _native else reference_pack_deltas
 _siphash = fastest_siphash()
 _pack_patterns = one_off.fastest_pack_patterns()
 _slices_of = one_off.fastest_slices_of()

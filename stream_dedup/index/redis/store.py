@@ -418,15 +418,14 @@ class RedisIndex:
             part,
         )
         journal = codec.pack_journal(record.offsets, record.decisions)
-        bare, others = codec.pack_bare(record.deltas)
-        arguments: list[Argument] = [
-            settings, partition, batch, 1, journal, bare, codec.pack_kept(record.kept),
-        ]  # fmt: skip
         samples, max_bytes = self._summaries.samples, self._summaries.max_value_bytes
-        for delta in others:
-            keys.append(shard.cluster(codec.pack_id(delta.cluster)))
-            arguments += codec.pack_delta(delta, samples, max_bytes)
-        return keys, arguments
+        bare, clusters, values = codec.pack_deltas(
+            record.deltas, samples, max_bytes, shard.prefixes.owner
+        )
+        arguments: list[Argument] = [
+            settings, partition, batch, 1, journal, bare, codec.pack_kept(record.kept), *values,
+        ]  # fmt: skip
+        return keys + clusters, arguments
 
     def _protocol_error(self, partition: Partition, fence: int, refusal: Refusal) -> Exception:
         if refusal.code == "SDUNCLAIMED":
