@@ -63,39 +63,45 @@ class Sampler:
         found = rows_by_chance(offsets, self._seed(partition), self._below)
         if not found:
             return
-        delta_of = {delta.cluster: delta for delta in deltas}
-        chosen: dict[int, list[tuple[int, bytes]]] = {}
         offered, size = self._offered, self._summaries.values
         if len(offered) > MAX_CLUSTERS:
             offered.clear()
+        delta_of = {}
         for delta in deltas:
+            delta_of[delta.cluster] = delta
             if delta.representative is not None:  # opened, maybe not for the first time
                 offered.pop(delta.cluster, None)
+        chosen: dict[int, list[tuple[int, bytes]]] = {}
+        kept, total = self._summaries.kept_value, 0
         for row, priority in found:
             cluster = decisions[row].cluster
             if cluster is None or cluster not in delta_of:
                 continue
-            before = offered.get(cluster)
-            if before is None or len(before) < size or priority <= before[-1]:
-                chosen.setdefault(cluster, []).append((priority, values[row]))
-        kept, total = self._summaries.kept_value, 0
-        for cluster, events in chosen.items():
-            events.sort()
-            sampled = [(priority, kept(value)) for priority, value in events[:size]]
-            delta_of[cluster].sampled = sampled
-            total += sum([len(value) for _, value in sampled])
-        if total > MAX_OFFERED_BYTES:
-            _limit([delta_of[cluster] for cluster in chosen])
-        for cluster in chosen:
             priorities = offered.get(cluster)
             if priorities is None:
-                offered[cluster] = [priority for priority, _ in delta_of[cluster].sampled]
-                continue
-            for priority, _ in delta_of[cluster].sampled:
+                offered[cluster] = [priority]
+            elif len(priorities) < size or priority <= priorities[-1]:
                 place = bisect_left(priorities, priority)
                 if place == len(priorities) or priorities[place] != priority:
                     priorities.insert(place, priority)
-            del priorities[size:]
+                    del priorities[size:]
+            else:
+                continue
+            value = kept(values[row])
+            total += len(value)
+            if cluster in chosen:
+                chosen[cluster].append((priority, value))
+            else:
+                chosen[cluster] = [(priority, value)]
+        for cluster, events in chosen.items():
+            if len(events) > 1:
+                events.sort()
+                del events[size:]
+            delta_of[cluster].sampled = events
+        if total > MAX_OFFERED_BYTES:
+            _limit([delta_of[cluster] for cluster in chosen])
+            for cluster in chosen:  # some were not offered after all
+                del offered[cluster]
 
     def clear(self) -> None:
         """Forget everything: the index lost its data."""

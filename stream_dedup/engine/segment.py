@@ -325,7 +325,8 @@ class Segment:
         cluster.seen(time_us)
         delta = self._count(cluster, 1, time_us, time_us, len(self._raws[row] or b""))
         if cluster.take_sample():
-            delta.samples.append(self.context.summaries.kept(self.hashed.batch.values[row]))
+            sample = self.context.summaries.kept(self.hashed.batch.values[row])
+            delta.samples = (*delta.samples, sample)
         return True
 
     def _count(
@@ -526,7 +527,7 @@ class Segment:
             else:
                 decisions[row] = duplicate
                 if cluster.samples_wanted and cluster.take_sample():
-                    delta.samples.append(kept(values[row]))
+                    delta.samples = (*delta.samples, kept(values[row]))
         return entries
 
     # ------------------------------------------------------------ withholding
@@ -634,12 +635,12 @@ def merge_deltas(deltas: Sequence[ClusterDelta]) -> Sequence[ClusterDelta]:
             continue
         if delta.cluster not in merged:  # the delta itself stays as it is
             merged.add(delta.cluster)
-            one = added[delta.cluster] = replace(one, samples=list(one.samples))
+            one = added[delta.cluster] = replace(one)
         one.count += delta.count
         one.size += delta.size
         one.first_us = min(one.first_us, delta.first_us)
         one.last_us = max(one.last_us, delta.last_us)
         if one.representative is None:
             one.representative = delta.representative
-        one.samples += delta.samples
+        one.samples = (*one.samples, *delta.samples)
     return list(added.values())

@@ -35,7 +35,7 @@ journals are lost: drop what was cached, claim the partitions again, then go on)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -240,8 +240,8 @@ class ClusterDelta:
     first_us: int
     last_us: int
     representative: bytes | None = None
-    samples: list[bytes] = field(default_factory=list)
-    sampled: list[tuple[int, bytes]] = field(default_factory=list)
+    samples: Sequence[bytes] = ()
+    sampled: Sequence[tuple[int, bytes]] = ()
     size: int = 0
 
 

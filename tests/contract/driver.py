@@ -322,7 +322,7 @@ class Driver:
         if answer.new:
             delta.representative = value
         else:
-            delta.samples.append(value)
+            delta.samples = [value]
         assert self.count(offset, delta, at_s=at_s, partition=partition) == frozenset()
         return answer
 

@@ -202,13 +202,13 @@ cdef int put_fingerprint(Buffer* out, object fingerprint) except -1:
 
 def pack_deltas(deltas, Py_ssize_t samples, Py_ssize_t max_bytes, bytes owner not None):
     """See `codec.reference_pack_deltas`."""
-    cdef list rows = list(deltas), keys = [], arguments = [], taken, sampled
+    cdef list rows = list(deltas), keys = [], arguments = []
     cdef bytes bare = PyBytes_FromStringAndSize(NULL, BARE_BYTES * len(rows)), identity, key, part
     cdef char* to = PyBytes_AS_STRING(bare)
     cdef char* own
     cdef double[4] numbers
     cdef uint64_t cluster, priority
-    cdef object representative, value
+    cdef object representative, taken, sampled, value
     cdef uint16_t count
     for delta in rows:
         cluster = delta.cluster

@@ -140,7 +140,7 @@ class Worker:
             if answer.new:
                 delta.representative = value
             else:
-                delta.samples.append(value)
+                delta.samples = [*delta.samples, value]
             kind = Kind.NEW if answer.new else Kind.DUPLICATE
             decisions.append(Decision(kind, answer.cluster, answer.distance, 0))
         if committed is None:

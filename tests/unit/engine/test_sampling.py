@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -40,7 +41,7 @@ def joined(cluster: int, events: int) -> list[Decision]:
     return [Decision(Kind.DUPLICATE, cluster)] * events
 
 
-def offered(sampler: Sampler, offsets: range, cluster: int = 1) -> list[tuple[int, bytes]]:
+def offered(sampler: Sampler, offsets: range, cluster: int = 1) -> Sequence[tuple[int, bytes]]:
     delta = ClusterDelta(cluster, len(offsets), 0, 0)
     values = [b"%d" % offset for offset in offsets]
     sampler.add([delta], HERE, offsets, joined(cluster, len(offsets)), values)
@@ -96,18 +97,20 @@ def test_a_commit_offers_so_many_bytes_of_all_clusters_alike(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sampling, "MAX_OFFERED_BYTES", 100)
-    sampler = Sampler(Summaries(values=64, values_every=1))
+    sampler = Sampler(Summaries(values=8, values_every=1))
     deltas = [ClusterDelta(cluster, 20, 0, 0) for cluster in (0, 1)]
     sampler.add(deltas, HERE, range(40), joined(0, 20) + joined(1, 20), [b"x" * 10] * 40)
     priorities = [sorted(p for p, _ in delta.sampled) for delta in deltas]
     assert sum(map(len, priorities)) == 10
     assert all(priorities)
+    sampler.add(deltas, HERE, range(40, 80), joined(0, 20) + joined(1, 20), [b""] * 40)
+    assert [len(delta.sampled) for delta in deltas] == [8, 8]  # those left out exclude none
 
 
 def test_a_cluster_that_is_opened_again_is_offered_events_again() -> None:
     sampler = Sampler(Summaries(values=4, values_every=1))
     offered(sampler, range(10_000))
-    assert offered(sampler, range(10_000, 10_050)) == []
+    assert not offered(sampler, range(10_000, 10_050))
     opened = ClusterDelta(1, 50, 0, 0, b"first")
     offsets = range(10_000, 10_050)
     sampler.add([opened], HERE, offsets, joined(1, 50), [b"x"] * 50)

@@ -10,9 +10,9 @@ def test_two_deltas_of_a_cluster_are_merged() -> None:
     given = [
         ClusterDelta(7, 2, 5, 9),
         ClusterDelta(8, 1, 1, 1),
-        ClusterDelta(7, 3, 4, 6, b"first", [b"x"]),
+        ClusterDelta(7, 3, 4, 6, b"first", (b"x",)),
     ]
     assert list(merge_deltas(given)) == [
-        ClusterDelta(7, 5, 4, 9, b"first", [b"x"]),
+        ClusterDelta(7, 5, 4, 9, b"first", (b"x",)),
         ClusterDelta(8, 1, 1, 1),
     ]
