@@ -123,6 +123,12 @@ def _place(options: dict[str, Any]) -> Place:
     return FilePlace(file) if file else RedisPlace(namespace, options["options"])
 
 
+def _read(options: dict[str, Any]) -> RuleBook:
+    """Read rules that must be there, unlike those that a command adds to."""
+    place = _place(options)
+    return read_rules(options["file"]) if options["file"] else place.read()
+
+
 def place_options(function: F) -> F:
     """Add the options that say where rules are."""
     file = click.option(
@@ -156,7 +162,7 @@ def author_of(given: str) -> str:
 
 @click.group()
 def rules() -> None:
-    r"""Decide about patterns so that it lasts: merge, keep apart, name, mute, limit.
+    """Decide about patterns so that it lasts: merge, keep apart, name, mute, limit.
 
     A rule is about patterns as dedup, index and summaries show them: words, and slots such as <*>
     or <number>. It holds for all events of the pattern that follow, also after the cluster that
@@ -199,7 +205,7 @@ def rules() -> None:
               show_default=True, help="json is a list.")  # fmt: skip
 def list_rules(every: bool, form: str, **options: Any) -> None:  # noqa: ANN401 -- as click passes them
     """List the rules that act."""
-    book = _place(options).read()
+    book = _read(options)
     found = book.rules if every else book.acting()
     if form == "json":
         click.echo(json.dumps([_object(rule) for rule in found], indent=2))
@@ -251,7 +257,7 @@ def undo_rule(rule_id: str, **options: Any) -> None:  # noqa: ANN401
 @place_options
 def audit_rules(**options: Any) -> None:  # noqa: ANN401
     """List everything that was done, the oldest first: who, when and why."""
-    for entry in _place(options).read().audit():
+    for entry in _read(options).audit():
         by = f" by {_printable(entry.author)}" if entry.author else ""
         why = f": {_printable(entry.reason)}" if entry.reason else ""
         when = iso_time(entry.time_us) if entry.time_us else "at an unknown time"
@@ -265,7 +271,7 @@ def audit_rules(**options: Any) -> None:  # noqa: ANN401
               help="The TOML file to write; - is standard output.")  # fmt: skip
 def export_rules(output: str, **options: Any) -> None:  # noqa: ANN401
     """Write all rules as a TOML file, those that were undone included."""
-    text = rules_file.written(_place(options).read().rules)
+    text = rules_file.written(_read(options).rules)
     with whole_file(output) as out:
         out.write(text.encode())
 

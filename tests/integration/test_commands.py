@@ -38,6 +38,7 @@ def test_help_names_every_option(path: tuple[str, ...]) -> None:
     assert (long.code, long.err) == (0, "")
     assert long.out == short.out
     text = long.out.decode()
+    assert "\\b" not in text
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             assert all(name in text for name in parameter.opts)

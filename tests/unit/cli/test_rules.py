@@ -149,3 +149,9 @@ def test_explain_names_the_rules_that_act(file: Path) -> None:
     assert (plain.exit_code, ruled.exit_code, other.exit_code) == (3, 0, 3)
     assert f"rule {rule['id']} (merge) acts on the second line: one program" in ruled.output
     assert "rules keep them apart" in other.output
+
+
+@pytest.mark.parametrize("command", ["list", "audit", "export"])
+def test_a_file_that_is_not_there_is_not_a_file_without_rules(file: Path, command: str) -> None:
+    with pytest.raises(RuleError, match="No such file"):
+        run("rules", command, "--file", str(file))
