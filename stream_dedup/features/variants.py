@@ -11,7 +11,7 @@ Idea: an event's *variant* is the sequence, in order, of
 2. its log levels (`LEVELS`), unless they are values of keys that name something else
    (``user=info``);
 3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, or after
-   ``status``, ``status_code`` or ``code`` with ``=`` or ``:``.
+   ``status``, ``statusCode``, ``code`` or another of `STATUS_KEYS` with ``=`` or ``:``.
 
 The exceptions and innermost frames of a stack trace belong to it too (`traces`).
 
@@ -70,8 +70,11 @@ LEVEL_KEYS = frozenset(
 MAX_KEY_BYTES = 15
 """Maximum length of such a key."""
 
-STATUS_KEYS = frozenset((b"status", b"status_code", b"code"))
-"""Names before ``=`` or ``:`` and an HTTP status, lower case."""
+STATUS_KEYS = frozenset(
+    b"code status statuscode httpstatus httpstatuscode httpresponsestatuscode responsestatus "
+    b"responsecode upstreamstatus".split()
+)
+"""Names before ``=`` or ``:`` and an HTTP status, in lower case, without ``_``, ``-`` and ``.``."""
 
 MAX_WORD_BYTES = 16
 """Maximum length of a protected word."""
@@ -102,7 +105,9 @@ def status_class(text: bytes, before: tuple[int, int] | None, start: int, end: i
         fits = set(gap) <= _AFTER_VERSION
     else:
         fits = (
-            name.lower() in STATUS_KEYS and set(gap) <= _AFTER_KEY and (b"=" in gap or b":" in gap)
+            name.lower().translate(None, b"_-.") in STATUS_KEYS
+            and set(gap) <= _AFTER_KEY
+            and (b"=" in gap or b":" in gap)
         )
     return text[start : start + 1] + b"xx" if fits else b""
 

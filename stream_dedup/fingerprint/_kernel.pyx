@@ -27,7 +27,7 @@ from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, qsort, realloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memset, strstr
 
 import array
 
@@ -97,6 +97,7 @@ cdef enum:
     KNOWN = 8192  # lines remembered, a power of two
     KNOWN_BYTES = 512  # of each at most
     KNOWN_STATUSES = 2  # in each at most
+    LONGEST_STATUS_KEY = 22
     LIKELY_LEAST = 208  # so many of random hashes contain the least `BAND_SKETCH` but for one in 10^8
 
 cdef extern from *:
@@ -2153,21 +2154,22 @@ cdef inline bint is_version(const uint8_t* token, size_t length) noexcept nogil:
 
 
 cdef inline bint is_status_key(const uint8_t* token, size_t length) noexcept nogil:
-    """Return whether a token is status, status_code or code."""
-    cdef const char* key
-    cdef size_t i
-    if length == 4:
-        key = "code"
-    elif length == 6:
-        key = "status"
-    elif length == 11:
-        key = "status_code"
-    else:
-        return False
+    """Return whether a token is a name of `variants.STATUS_KEYS`, whose letters alone count."""
+    cdef char name[LONGEST_STATUS_KEY + 3]  # between spaces, as in the list
+    cdef size_t size = 1, i
+    name[0] = c" "
     for i in range(length):
-        if token[i] != key[i] and (token[i] + 32 != key[i] or not c"A" <= token[i] <= c"Z"):
+        if token[i] == c"_" or token[i] == c"-" or token[i] == c".":
+            continue
+        if not c"a" <= token[i] | 0x20 <= c"z" or size > LONGEST_STATUS_KEY:
             return False
-    return True
+        name[size] = token[i] | 0x20
+        size += 1
+    name[size] = c" "
+    name[size + 1] = 0
+    return size > 1 and strstr(
+        b" code status statuscode httpstatus httpstatuscode httpresponsestatuscode responsestatus "
+        b"responsecode upstreamstatus ", name) != NULL
 
 
 def jaccard(bytes left not None, bytes right not None):
