@@ -252,3 +252,18 @@ def test_every_named_make_target_exists() -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_contributing_says_where_names_are() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("## To add or change")[2]
+    text = " ".join(text.partition("\n**A new version")[0].split())
+    path = r"`([\w/]+\.(?:py|lua|toml))`"
+    found = re.findall(rf"`(\w[\w.]*)`(?:, `\w+` or `\w+`)? in {path}", text)
+    found += [(name, file) for file, name in re.findall(rf"{path} \(`(\w[\w.]*)`", text)]
+    assert len(found) > 10
+    for name, file in found:
+        folder = ROOT if file.startswith(("docs/", "tests/")) else ROOT / "stream_dedup"
+        source = (folder / file).read_text("utf-8")
+        for part in name.split("."):
+            made = rf"^ *(async def|def|class)? *{part}\b *[:=(]"
+            assert re.search(made, source, re.MULTILINE), f"{name} is not made in {file}"
