@@ -283,6 +283,8 @@ async def _check_group(
     state = f"{group.members} member(s)" if group.members else "no members"
     begins = f"begins at the {start} in {missing} of {len(partitions)} partitions"
     continues = f"goes on where it stopped in all {len(partitions)} partitions"
+    if not partitions:  # its topics are not there
+        return _ok(subject, state)
     return _ok(subject, f"{state}; {begins if missing else continues}")
 
 

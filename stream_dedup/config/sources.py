@@ -387,6 +387,8 @@ def _explain(
     elif kind in {"missing", "too_short", "string_too_short"}:
         problem = "is missing" if kind == "missing" else "is empty"
         remedy = _ask_for(path)
+        if not document and default == NOWHERE:
+            remedy = "give a file (--config); stream-dedup config init writes one"
     else:
         problem, remedy = _show_value(path, document), _plain_remedy(error)
     key = ".".join(path)

@@ -7,6 +7,7 @@ known; all others become `BrokerUnavailable`. The driver's error is the ``__caus
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -157,9 +158,16 @@ def translate(error: BaseException, what: str, operation: str = "Read") -> Strea
         )
     if root is None:
         hint = ""
-        if isinstance(error, errors.KafkaConnectionError | ConnectionError | TimeoutError):
+        if isinstance(error, socket.gaierror):
+            hint = "; check the host's name"
+        elif isinstance(error, errors.KafkaConnectionError | ConnectionError | TimeoutError):
             hint = "; check host and port, and that security_protocol is the listener's"
         return BrokerUnavailable(f"{what}: {said}{hint}")
+    if isinstance(root, errors.IllegalSaslStateError):  # its text is the driver's connection
+        return BrokerRefused(
+            f"{what}: the listener takes no user; set kafka.security_protocol to PLAINTEXT or SSL, "
+            "or give the port of a listener with SASL"
+        )
     said = str(root)
     if isinstance(root, errors.SaslAuthenticationFailed | errors.AuthenticationFailedError):
         remedy = "check sasl_username, sasl_password and sasl_mechanism"

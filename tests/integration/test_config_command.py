@@ -207,6 +207,7 @@ def test_it_creates_no_topics(make_kafka: Callable[..., KafkaBroker], durable: R
     assert found.problems == [("error", f"topic {name}") for name in "abcd"]
     ((_, text),) = found.of("topic d")
     assert "is not there; create it, correct dead_letter_topic, or let the user see" in text
+    assert found.of("group stream-dedup-main") == [("ok", "no members")]
     assert broker.topics() == []
 
 

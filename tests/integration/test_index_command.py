@@ -444,6 +444,7 @@ def test_a_server_that_is_away_is_named() -> None:
         done = index(url, "check", "-n", "logs", "--timeout", "0.2")
     assert (done.code, done.out) == (2, b"")
     assert f"{url}: " in done.err
+    assert "; check host and port, and that the server runs" in done.err
 
 
 @pytest.mark.parametrize(

@@ -268,6 +268,11 @@ def test_files_are_relative_to_the_file_that_names_them(
 # ------------------------------------------------------------ what is refused
 
 
+def test_without_any_setting_the_remedy_is_a_file() -> None:
+    with pytest.raises(ConfigError, match=r"pipelines: is missing; give a file \(--config\)"):
+        load()
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

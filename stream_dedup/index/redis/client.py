@@ -417,7 +417,10 @@ class RedisClient:
                 f"{tried}: the server's memory is full ({error}); raise maxmemory, or lower "
                 "max_clusters, idle or max_age"
             )
-        return IndexUnavailable(f"{tried}: {str(error) or type(error).__name__}")
+        said = str(error).rstrip(".") or type(error).__name__
+        unreachable = isinstance(error, exceptions.ConnectionError | OSError)
+        remedy = "; check host and port, and that the server runs" if unreachable else ""
+        return IndexUnavailable(f"{tried}: {said}{remedy}")
 
     def _permanent(self, name: str, error: BaseException) -> Exception:
         code, _, detail = str(error).partition(" ")
@@ -432,7 +435,10 @@ class RedisClient:
                 "are missing)"
             )
         if isinstance(error, _CREDENTIALS):
-            return IndexRefused(f"{self.address}: {error}; check user and password")
+            said = str(error).rstrip(".")
+            if said.startswith("HELLO must be called"):  # the server's advice is for drivers
+                said = "the server asks for a password, and none was given"
+            return IndexRefused(f"{self.address}: {said}; check user and password")
         if _distrusts(error):
             return IndexRefused(f"{self.address}: {error}; check the certificates of both sides")
         return IndexRefused(f"{self.address}: {name}: {error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 
 import pytest
@@ -15,6 +16,8 @@ CASES: list[tuple[BaseException, type[StreamDedupError], str]] = [
     (errors.RequestTimedOutError(), BrokerUnavailable, "RequestTimedOutError"),
     (errors.KafkaConnectionError("reset"), BrokerUnavailable, LISTENER),
     (ConnectionRefusedError("refused"), BrokerUnavailable, f"refused; {LISTENER}"),
+    (socket.gaierror(-2, "unknown"), BrokerUnavailable, "unknown; check the host's name"),
+    (errors.IllegalSaslStateError("<conn>"), BrokerRefused, "t: the listener takes no user; set"),
     (TimeoutError(), BrokerUnavailable, f"TimeoutError; {LISTENER}"),
     (ssl.SSLCertVerificationError("unknown authority"), BrokerRefused, "check kafka.ssl_ca_file"),
     (ssl.SSLError("wrong version"), BrokerRefused, "that security_protocol is the listener's"),
