@@ -1,15 +1,15 @@
 """The spread index over a Redis Cluster: clusters of one group on many nodes, found and opened.
 
-`docs/giant-domain.md` describes the protocol; `index.spread` is its caller and, in Python, what
-a node does. Here ``steps.lua`` is the node, one for each shard of a namespace. A shard has its own
-hash tag, so it lies on one node of the cluster, and each call is for one shard.
+`docs/giant-domain.md` describes the protocol; `index.spread` is its caller, and ``steps.lua`` the
+node, one for each shard of a namespace. A shard has its own hash tag, so it lies on one node of
+the cluster, and each call is for one shard.
 
 A round sends each shard one call, all at the same time, with as many of the requests for it as a
 call's work allows; what is left goes with the next round. If all that is left waits for other
 callers, a pause comes first.
 
 A call whose answer was lost is sent again by `RedisClient`. What it asks then is what
-`spread.Call` says: `Begin` under another ticket, because the first one may still be carried out.
+`protocol.Call` says: `Begin` under another ticket, because the first one may still be carried out.
 
 An entry is a member of a sorted set: 32 bytes, the fingerprint, and some ten of the set. Slices are
 planned for 32 to 64 entries, as those of the other tables are.

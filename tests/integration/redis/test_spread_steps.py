@@ -18,7 +18,6 @@ from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.spread import SpreadClusters, _Given
 from stream_dedup.index.redis.spread_store import SpreadIndex
 from stream_dedup.index.redis.steps import pack_ticket
-from stream_dedup.index.spread.node import Node
 from stream_dedup.index.spread.protocol import (
     LEASE_US,
     Add,
@@ -40,6 +39,7 @@ from tests.contract.driver import S
 from tests.integration.redis.helpers import STEADY, in_loop, keys_of
 from tests.services.redis import RedisServer
 from tests.services.resp import Argument
+from tests.unit.index.spread.node import Node
 
 SHARDS = 2
 WINDOWS = Windows(idle_us=60 * S, max_age_us=100 * S)

@@ -14,8 +14,6 @@ from stream_dedup.index.base import Query, opened_id
 from stream_dedup.index.spread import counting, protocol
 from stream_dedup.index.spread.counting import (
     Answer,
-    Claim,
-    Counter,
     Decide,
     Drop,
     Finish,
@@ -23,10 +21,10 @@ from stream_dedup.index.spread.counting import (
     Owner,
     Prepare,
     Settle,
-    parts_of,
 )
 from stream_dedup.index.spread.protocol import Call, Places, Ticket
 from stream_dedup.model import Partition, Position
+from tests.unit.index.spread.shard import Claim, Part, Request, Shard, parts_of
 from tests.unit.index.spread.world import KEY, LAYOUT, make_nodes, query
 
 LOST = object()
@@ -34,7 +32,8 @@ LOST = object()
 
 PARTITIONS, EVENTS, NODES, BATCH, PATIENCE, MOST_DEATHS = 3, 6, 20, 3, 4, 8
 
-Requests = Sequence[protocol.Request | counting.Request]
+Requests = Sequence[protocol.Request | Request]
+Rounds = Generator[Sequence[Request], Sequence[Any], Any]
 Work = Generator[Requests, Sequence[Any], None]
 
 
@@ -54,11 +53,11 @@ class Worker:
     owns: bool = True
 
 
-def one(request: counting.Request) -> counting.Rounds:
+def one(request: Request) -> Rounds:
     return (yield [request])
 
 
-def until_answered(rounds: counting.Rounds) -> Any:
+def until_answered(rounds: Rounds) -> Any:
     """Send requests again until all of a round are answered."""
     asked = next(rounds)
     while True:
@@ -77,15 +76,15 @@ class Workers:
 
     Args:
         seed: of what happens.
-        counter: what shards do.
+        shard: what shards do.
         faulty: whether anything goes wrong.
     """
 
-    def __init__(self, seed: int, counter: type[Counter] = Counter) -> None:
+    def __init__(self, seed: int, shard: type[Shard] = Shard) -> None:
         self.random = Random(seed)
         self.nodes = make_nodes(NODES)
         self.places = Places(KEY, NODES)
-        self.counters = [counter(node.clusters) for node in self.nodes]
+        self.shards = [shard(node.clusters) for node in self.nodes]
         self.now_us = self.calls = self.deaths = 0
         self.late: list[Any] = []
         self.finals: dict[tuple[int, Ticket], int] = {}  # counts of clusters when they closed
@@ -145,7 +144,7 @@ class Workers:
 
     def carry_out(self, request: Any) -> Any:
         if isinstance(request, Prepare | Decide | Finish | Drop | Settle | Kept | Claim):
-            return self.counters[request.shard].carry_out(request)
+            return self.shards[request.shard].carry_out(request)
         return self.nodes[self.places.of(request)].carry_out(request, self.now_us)
 
     def step(self) -> None:
@@ -199,7 +198,7 @@ class Workers:
 
     def close(self, clusters: dict[int, Any]) -> None:
         for identity, cluster in clusters.items():
-            if cluster.count and not self.counters[identity & 0xFF].holds(identity):
+            if cluster.count and not self.shards[identity & 0xFF].holds(identity):
                 cluster.is_open = False
                 self.finals.setdefault((identity, cluster.ticket), cluster.count)
 
@@ -239,7 +238,7 @@ def test_every_event_counts_once(seed: int) -> None:
     workers.check()
 
 
-class CountsAtOnce(Counter):
+class CountsAtOnce(Shard):
     """Counts what it is to keep, before the commit is decided."""
 
     def _prepare(self, state: Any, request: Prepare) -> object:
@@ -247,14 +246,14 @@ class CountsAtOnce(Counter):
         answer = super()._prepare(state, request)
         if state.kept and not before:
             self._count(state.kept[1])
-            state.kept = state.kept[0], counting.Part()
+            state.kept = state.kept[0], Part()
         return answer
 
 
-class ForgetsFences(Counter):
+class ForgetsFences(Shard):
     """Lets a former owner go on."""
 
-    def carry_out(self, request: counting.Request) -> object:
+    def carry_out(self, request: Request) -> object:
         if isinstance(request, Prepare | Decide):
             state = self._states[request.partition]
             fence, state.fence = state.fence, request.number.fence
@@ -264,14 +263,14 @@ class ForgetsFences(Counter):
         return super().carry_out(request)
 
 
-class DecidesLate(Counter):
+class DecidesLate(Shard):
     """Decides an attempt that was given up."""
 
     def _give_up(self, state: Any, number: counting.Number) -> None:
         pass
 
 
-class HoldsNothing(Counter):
+class HoldsNothing(Shard):
     """Lets clusters close between prepare and finish."""
 
     def holds(self, identity: int) -> bool:
@@ -280,13 +279,13 @@ class HoldsNothing(Counter):
 
 
 @pytest.mark.parametrize("broken", [CountsAtOnce, ForgetsFences, DecidesLate, HoldsNothing])
-def test_the_check_finds_a_broken_counter(broken: type[Counter]) -> None:
+def test_the_check_finds_a_broken_shard(broken: type[Shard]) -> None:
     with pytest.raises(AssertionError, match=r"are counted|has counted|no progress"):
         run_seeds(broken)
 
 
-def run_seeds(counter: type[Counter]) -> None:
+def run_seeds(shard: type[Shard]) -> None:
     for seed in range(200):  # until it is found
-        workers = Workers(seed, counter)
+        workers = Workers(seed, shard)
         workers.run()
         workers.check()

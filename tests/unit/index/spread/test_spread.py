@@ -17,7 +17,6 @@ from stream_dedup.features.recipe import Fingerprint, Match, Recipe
 from stream_dedup.fingerprint.simhash import distance
 from stream_dedup.index.base import Query, opened_id
 from stream_dedup.index.memory import MemoryIndex
-from stream_dedup.index.spread.node import Node
 from stream_dedup.index.spread.protocol import (
     LEASE_US,
     SWEEP_AFTER_US,
@@ -31,6 +30,7 @@ from stream_dedup.index.spread.protocol import (
     _Row,
 )
 from stream_dedup.tables.permutation import Layout
+from tests.unit.index.spread.node import Node
 from tests.unit.index.spread.world import (
     LAYOUT,
     ByChance,

@@ -16,7 +16,6 @@ from typing import Protocol
 from stream_dedup.fingerprint.simhash import distance
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import Query, opened_id
-from stream_dedup.index.spread.node import Node
 from stream_dedup.index.spread.protocol import (
     LEASE_US,
     Add,
@@ -30,6 +29,7 @@ from stream_dedup.index.spread.protocol import (
 )
 from stream_dedup.model import Position
 from stream_dedup.tables.permutation import Layout
+from tests.unit.index.spread.node import Node
 
 LAYOUT = Layout(32, 2, 4)
 KEY = HashKey(bytes(range(16)))
