@@ -320,18 +320,9 @@ class OutputBuilder:
         Raises:
             BrokerRefused: the topic takes not even the shortened event.
         """
-        topic, partition, record, why, _, attempt = refused
-        if attempt > MAX_ATTEMPTS:
-            raise BrokerRefused(
-                f"{topic} does not take even the shortened event of pattern "
-                f"{(record.key or b'').decode()}: {why}; correct its max.message.bytes and limits "
-                "of timestamps"
-            )
-        if why is not Refusal.TIMESTAMP or attempt > 1:
-            record = record._replace(value=shortened_line(record.value or b"{}"))
-        if why is not Refusal.TOO_LARGE or attempt > 1:
-            record = _with_time(record, now_ms)
-        return Outgoing(topic, partition, Records.of([record]))
+        record = refused.record
+        shortened = record._replace(value=shortened_line(record.value or b"{}"))
+        return _shortened_instead(refused, shortened, "event of pattern", now_ms)
 
     def summary_instead(
         self, refused: Refused, summaries: Sequence[Summary], now_ms: int
@@ -341,19 +332,25 @@ class OutputBuilder:
         Raises:
             BrokerRefused: the topic takes not even the shortened summary.
         """
-        topic, partition, record, why, _, attempt = refused
-        name = (record.key or b"").decode()
-        if attempt > MAX_ATTEMPTS:
-            raise BrokerRefused(
-                f"{topic} does not take even the shortened summary of cluster {name}: {why}; "
-                "correct its max.message.bytes and limits of timestamps"
-            )
-        if why is not Refusal.TIMESTAMP or attempt > 1:
-            summary = next(each for each in summaries if each.cluster_hex == name)
-            record = self._summary(shortened_summary(summary))
-        if why is not Refusal.TOO_LARGE or attempt > 1:
-            record = _with_time(record, now_ms)
-        return Outgoing(topic, partition, Records.of([record]))
+        name = (refused.record.key or b"").decode()
+        summary = next(each for each in summaries if each.cluster_hex == name)
+        shortened = self._summary(shortened_summary(summary))
+        return _shortened_instead(refused, shortened, "summary of cluster", now_ms)
+
+
+def _shortened_instead(refused: Refused, shortened: Record, what: str, now_ms: int) -> Outgoing:
+    """The record to write in place of one of ours: shortened, with another time, or both."""
+    topic, partition, record, why, _, attempt = refused
+    if attempt > MAX_ATTEMPTS:
+        raise BrokerRefused(
+            f"{topic} does not take even the shortened {what} {(record.key or b'').decode()}: "
+            f"{why}; correct its max.message.bytes and limits of timestamps"
+        )
+    if why is not Refusal.TIMESTAMP or attempt > 1:
+        record = shortened
+    if why is not Refusal.TOO_LARGE or attempt > 1:
+        record = _with_time(record, now_ms)
+    return Outgoing(topic, partition, Records.of([record]))
 
 
 def _kinds(withheld: Sequence[str]) -> Mapping[str, int]:

@@ -427,7 +427,7 @@ def unpack_summary(answer: Sequence[bytes], most_sampled: int) -> Summary:
         position=unpack_position(position),
         representative=representative,
         samples=tuple(values[:samples]),
-        group=without_variant(rest[group_at:]).decode("utf-8", _GROUP_ERRORS),
+        group=unpack_group(without_variant(rest[group_at:])),
         merged_into=int.from_bytes(into, "big") if state == layouts.MERGED else None,
         merged=tuple(
             (int.from_bytes(cluster, "big"), int(events))

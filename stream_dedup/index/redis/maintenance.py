@@ -105,9 +105,8 @@ class Maintenance:
     async def _renew_slices(self, now_us: int) -> None:
         """Continue the round through all slices, or begin the next if it is time.
 
-        When a round has ended, the shards note when it began: every slice that exists was
-            renewed since then, or made since then. Until that wears off, calls that insert need not
-            renew it.
+        When a round has ended, the shards note when it began: every slice that exists was renewed
+        since then, or made since then. Until that wears off, calls that insert need not renew it.
         """
         for _ in range(MAX_CHUNKS):
             if self._chunk is None and not self._next_chunk(now_us):

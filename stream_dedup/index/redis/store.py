@@ -105,7 +105,6 @@ CLAIMS = 200
 CONFIRMS = 120
 """Summaries confirmed a call; each takes six commands if its cluster is closed."""
 
-
 WAITS = 2
 """The first number of ``record.lua``'s answer when the commit waits for others."""
 

@@ -14,11 +14,11 @@ from stream_dedup.index.redis import codec, layouts
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.layouts import LUA_CONSTANTS, Layout
 from stream_dedup.index.redis.namespace import plan_layout
-from stream_dedup.index.redis.scripts import ALL, FORGET, PERMISSIONS, STEPS, Script, with_constants
+from stream_dedup.index.redis.scripts import ALL, PERMISSIONS, RULES, SPREAD, Script, with_constants
 from tests.contract.driver import A, query
 
 LUA = resources.files("stream_dedup.index.redis") / "lua"
-SCRIPTS = [*ALL, PERMISSIONS, STEPS, FORGET]
+SCRIPTS = [*ALL, *SPREAD, PERMISSIONS, RULES]
 FILES = sorted(file.name for file in LUA.iterdir() if file.name.endswith(".lua"))
 
 
@@ -89,9 +89,7 @@ def test_queries_are_packed_as_their_layout_says() -> None:
     assert texts["mirrored"] == b"near"
 
 
-@pytest.mark.parametrize(
-    "script", [*ALL, PERMISSIONS, STEPS, FORGET], ids=lambda script: script.name
-)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 def test_no_constant_is_left_in_a_script(script: Script) -> None:
     code = re.sub(r"--[^\n]*|'[^'\n]*'", "", script.text)
     assert not set(re.findall(r"\b[A-Z][A-Z0-9_]+\b", code)) & set(LUA_CONSTANTS)
