@@ -314,8 +314,8 @@ class Comparison:
         for look, name in ((self.left, "first"), (self.right, "second")):
             if look.words < self.recipe.min_search_words:
                 return (
-                    f"They do not merge: the {name} has {look.words} words, and in so few Jaccard "
-                    f"{match.jaccard} admits no other one."
+                    f"They do not merge: the {name} has only {look.words} words, and with so few "
+                    f"one different word is too many for Jaccard {match.jaccard}."
                 )
         if self.recipe.fingerprint.kind == "minhash":
             return self._verdict_by_least_hashes()

@@ -78,7 +78,7 @@ def test_explain_says_why_two_lines_merge(args: list[str], verdict: str) -> None
     ("args", "verdict"),
     [
         (["the link went away", "user bob came in again"],
-         r"They do not merge: the first has 4 words, and in so few Jaccard 0\.9 admits no .*"),
+         r"They do not merge: the first has only 4 words, and with so few one different .*"),
         (["--set", "match.k=0", "--set", "match.jaccard=0.7", "--set", "match.learn=0", BOB, EVE],
          r"They do not merge: distance \d+ is beyond k = 0, though they are alike enough; .*"),
         (["--set", "match.k=0", BOB, EVE],

@@ -75,13 +75,13 @@ def test_the_verdict_agrees_with_merge(left: bytes, right: bytes, learn: int) ->
         (LEARNS, b"session 7 closed for user ann", b"session closed for 9 user ann",
          "They merge: their words are equal, in order."),
         (LEARNS, b"session closed for user ann", b"session closed for user bob",
-         ("They do not merge: the first has 5 words, and in so few Jaccard 0.9 admits no other "
-          "one. They differ in one place: once 5 different words were seen there, it is a "
-          "variable, and they merge.")),
+         ("They do not merge: the first has only 5 words, and with so few one different word "
+          "is too many for Jaccard 0.9. They differ in one place: once 5 different words were "
+          "seen there, it is a variable, and they merge.")),
         (LEARNS, b"login failed: uid=root tty=console user=ann", b"login failed: uid=x tty= user=b",
-         ("They do not merge: the first has 8 words, and in so few Jaccard 0.9 admits no other "
-          "one. They differ only in values of keys: once 5 different words were seen there, it "
-          "is a variable, and they merge.")),
+         ("They do not merge: the first has only 8 words, and with so few one different word "
+          "is too many for Jaccard 0.9. They differ only in values of keys: once 5 different words "
+          "were seen there, it is a variable, and they merge.")),
     ],
 )  # fmt: skip
 def test_the_verdict_gives_its_reason(
