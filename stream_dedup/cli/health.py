@@ -48,12 +48,13 @@ def health(
     ready: bool,
     timeout_s: float,
 ) -> None:
-    """Ask a worker on this machine whether it lives.
+    """Ask a worker on this machine whether it is alive.
 
     For containers: a health check without a shell or another program. It asks /healthz, or /readyz
     with --ready, at http.host and http.port of the configuration that the worker has.
 
-    A worker that waits for Kafka or Redis lives and is not ready. Restart it for the former only.
+    A worker that waits for Kafka or Redis is alive but not ready; a restart would not help. Restart
+    a worker that is not alive.
 
     Exit codes: 0 it does; 1 it does not, or does not answer; 2 an option or the configuration is
     wrong.

@@ -66,6 +66,14 @@ class _Group(click.Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with their whole first sentences; click would cut them to a line."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str(200)) for name, each in found if each]
+            )
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 -- as click has it
         try:
             return super().invoke(ctx)

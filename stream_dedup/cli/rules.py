@@ -162,7 +162,7 @@ def author_of(given: str) -> str:
 
 @click.group()
 def rules() -> None:
-    """Decide about patterns so that it lasts: merge, keep apart, name, mute, limit.
+    """Make lasting decisions about patterns: merge, keep apart, name, mute, limit.
 
     A rule is about patterns as dedup, index and summaries show them: words, and slots such as <*>
     or <number>. It holds for all events of the pattern that follow, also after the cluster that
@@ -185,7 +185,7 @@ def rules() -> None:
 
     Rules are in a file (--file), which dedup reads with --rules, or in the namespace of workers
     (--namespace), which take them up within two seconds. Of two people who change the rules of a
-    namespace at the same time none overwrites what the other has done.
+    namespace at the same time, neither overwrites what the other has done.
 
     \b
     stream-dedup rules add merge "job <*> ended" "task <*> ended" --file rules.toml

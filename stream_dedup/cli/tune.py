@@ -108,7 +108,7 @@ def _accepted(text: str) -> list[int] | None:
 @quiet_option
 @click.pass_context
 def tune(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
-    """Ask which settings matter on your own lines, and write a recipe with your answers.
+    """Find the settings that matter on your own lines, and write a recipe with your answers.
 
     Reads FILEs as dedup does, tables too, or standard input to its end, and changes nothing. It
     runs the engine some twenty times, each time with one setting changed, and shows where the

@@ -79,7 +79,7 @@ MAX_ROWS = 1 << 62
 @quiet_option
 @click.pass_context
 def volume(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
-    """List the patterns that take most bytes, and what would be saved of them.
+    """List the patterns that take most bytes, and what dropping their repeats would save.
 
     Reads FILEs as dedup does, or standard input. For each pattern it writes the bytes of its events
     as they were read, and what is saved if its repeats are dropped (dedup --emit drop), or if a
@@ -87,7 +87,7 @@ def volume(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> Non
     line is all that was read, unpacked; the lines before it add up to it. Of a table, the bytes are
     those of the column that is compared.
 
-    With --rules, what leaves under these rules is a column of its own.
+    With --rules, another column shows what is left under these rules.
 
     \b
     stream-dedup volume app.log

@@ -49,6 +49,12 @@ def test_help_names_every_option(path: tuple[str, ...]) -> None:
         assert all(f"  {name} " in text for name in subcommands(command))
 
 
+def test_the_list_of_commands_says_in_whole_sentences_what_they_do() -> None:
+    text = " ".join(run("--help").out.decode().partition("Commands:")[2].split())
+    assert "..." not in text
+    assert "Look at patterns in a browser: what was merged, how often, when, and why. vocab" in text
+
+
 def test_the_design_names_its_commands() -> None:
     assert {"dedup", "explain", "fingerprint", "plan", "recipes"} <= subcommands(cli).keys()
 
