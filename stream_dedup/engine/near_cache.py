@@ -17,6 +17,8 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.columnar import dictionary_encode, encode_numbers, rows_of, take
 from stream_dedup.index.base import Resolution
@@ -29,32 +31,26 @@ Key = int | tuple[str, int]
 """An exact hash, with its group if it has one."""
 
 
-class CachedCluster:
+class CachedCluster(msgspec.Struct, eq=False):
     """What this process knows about a cluster.
 
     Attributes:
         cluster_id: its id.
         opened_us: event time at which it was opened.
         last_us: event time at which it was last seen.
-        live_until_us: it is certainly live until then, and longer if it was seen since.
         samples_wanted: how many more samples this process adds to it.
+        live_until_us: it is certainly live until then, and longer if it was seen since.
         learned: what its pattern had learned when the index was asked last.
         template: the id of its template then; None if nobody asks for it.
     """
 
-    __slots__ = (
-        "cluster_id", "last_us", "learned", "live_until_us", "opened_us", "samples_wanted",
-        "template",
-    )  # fmt: skip
-
-    def __init__(self, cluster_id: int, opened_us: int, last_us: int, samples_wanted: int) -> None:
-        self.cluster_id = cluster_id
-        self.opened_us = opened_us
-        self.last_us = last_us
-        self.live_until_us = CLOSED_US
-        self.samples_wanted = samples_wanted
-        self.learned = 0
-        self.template: int | None = None
+    cluster_id: int
+    opened_us: int
+    last_us: int
+    samples_wanted: int
+    live_until_us: int = CLOSED_US
+    learned: int = 0
+    template: int | None = None
 
     @property
     def forgotten(self) -> bool:
@@ -73,14 +69,11 @@ class CachedCluster:
         return True
 
 
-class CachedDecision:
+class CachedDecision(msgspec.Struct, eq=False):
     """The cluster of an exact hash, and the decision for further events with that hash."""
 
-    __slots__ = ("cluster", "decision")
-
-    def __init__(self, cluster: CachedCluster, decision: Decision) -> None:
-        self.cluster = cluster
-        self.decision = decision
+    cluster: CachedCluster
+    decision: Decision
 
 
 class Lookup(NamedTuple):

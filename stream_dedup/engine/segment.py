@@ -21,7 +21,8 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import compress
 from operator import itemgetter, not_, or_
@@ -635,7 +636,7 @@ def merge_deltas(deltas: Sequence[ClusterDelta]) -> Sequence[ClusterDelta]:
             continue
         if delta.cluster not in merged:  # the delta itself stays as it is
             merged.add(delta.cluster)
-            one = added[delta.cluster] = replace(one)
+            one = added[delta.cluster] = copy(one)
         one.count += delta.count
         one.size += delta.size
         one.first_us = min(one.first_us, delta.first_us)

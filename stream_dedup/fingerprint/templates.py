@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stream_dedup.columnar import replace_words
+from stream_dedup.columnar import replace_words, rows_containing
 from stream_dedup.features.lines import LineReader, learned_words
 from stream_dedup.features.recipe import Recipe, replace
 from stream_dedup.features.variants import LEVELS
@@ -77,19 +77,21 @@ class Templates:
 
     def _replaced(self, events: KernelInput, learned: Sequence[int]) -> KernelInput:
         """Replace levels, and learned words, in the texts of events."""
+        ends: Sequence[int] | None = None  # of each event, behind the last of its texts
         if isinstance(events, Segments):
-            texts = list(events.texts)
-            parts = [slice(*pair) for pair in zip([0, *events.ends], events.ends, strict=False)]
+            texts, ends = list(events.texts), events.ends
         elif events and isinstance(events[0], list):
             return events  # features of another extractor: neither is looked for in them
         else:
             texts = list(events)  # type: ignore[arg-type]
-            parts = [slice(row, row + 1) for row in range(len(texts))]
-        for part, mask in zip(parts, learned, strict=bool(learned)):
+        for row, mask in enumerate(learned):
             if mask:
+                part = slice(row, row + 1)
+                if ends is not None:
+                    part = slice(ends[row - 1] if row else 0, ends[row])
                 texts[part] = self._without_learned(texts[part], mask)
         if self._has_levels:
-            if any(b"\x1b" in text for text in texts):
+            if rows_containing(texts, b"\x1b"):
                 texts = list(map(self._reader.without_escapes, texts))
             texts = replace_words(texts, _LEVELS, self._delimiters, _LEVEL)
         return events._replace(texts=texts) if isinstance(events, Segments) else texts

@@ -39,6 +39,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from stream_dedup.clustering.linkage import cluster_id
 from stream_dedup.errors import RecipeError
 from stream_dedup.features.recipe import Recipe
@@ -219,9 +221,8 @@ class Resolution(NamedTuple):
     learned: int = 0
 
 
-@dataclass(slots=True)
-class ClusterDelta:
-    """What a commit adds to one cluster.
+class ClusterDelta(msgspec.Struct):
+    """What a commit adds to one cluster; a struct, as a batch makes hundreds.
 
     Attributes:
         cluster: its id.

@@ -162,7 +162,9 @@ class TopicLimits(NamedTuple):
             return found
         times = records.timestamps
         first_ms, last_ms = now_ms - self.before_ms, now_ms + self.after_ms
-        if max(times) > last_ms or min(times) < first_ms:
+        if (self.after_ms < NO_LIMIT_MS and max(times) > last_ms) or (
+            self.before_ms < NO_LIMIT_MS and min(times) < first_ms
+        ):
             found = {
                 row: Refusal.TIMESTAMP
                 for row, time_ms in enumerate(times)
