@@ -40,6 +40,7 @@ RESERVED = "sd-"
 RENAMED = "original-"
 """Begins the names of reserved headers of input that are kept under another name."""
 
+_NEW = Kind.NEW  # an attribute of an enumeration costs as much as a call
 _KINDS: dict[Kind, Header] = {kind: ("sd-decision", kind.value.encode()) for kind in Kind}
 
 
@@ -215,19 +216,18 @@ class DecisionHeaders:
                 ("sd-distance", b"%d" % (distance or 0)),
             ]
         if fingerprint is not None:
-            headers.append(("sd-fingerprint", self._hex(fingerprint)))
+            if self._bytes:
+                digits = hexlify(fingerprint.to_bytes(self._bytes, "big"))
+            else:
+                digits = b"%0*x" % (self._digits, fingerprint)
+            headers.append(("sd-fingerprint", digits))
         if template is not None:
             headers.append(("sd-template", hexlify(template.to_bytes(8, "big"))))
         if reason:
             headers.append(("sd-reason", reason.encode()))
-        if kind is not Kind.NEW:  # a new event shares its decision with no other
+        if kind is not _NEW:  # a new event shares its decision with no other
             self._cache(decision, headers)
         return headers
-
-    def _hex(self, fingerprint: int) -> bytes:
-        if self._bytes:
-            return hexlify(fingerprint.to_bytes(self._bytes, "big"))
-        return b"%0*x" % (self._digits, fingerprint)
 
     def _cache(self, decision: Decision, headers: list[Header]) -> None:
         if len(self._cached) >= MAX_CACHED:

@@ -156,22 +156,22 @@ class NearCache:
         """
         is_live = self.is_live
         singly = {
-            entry.cluster
+            cluster
             for entry, (_, _, last_us) in zip(entries, spans, strict=True)
             if entry
             and (
-                entry.cluster.samples_wanted
-                or (last_us > entry.cluster.live_until_us and not is_live(entry.cluster, last_us))
+                (cluster := entry.cluster).samples_wanted
+                or (last_us > cluster.live_until_us and not is_live(cluster, last_us))
             )
         }
         remaining = []
         for entry, (_, _, last_us) in zip(entries, spans, strict=True):
-            if entry is None or entry.cluster in singly:
+            if entry is None or (cluster := entry.cluster) in singly:
                 remaining.append(True)
             else:
                 remaining.append(False)
-                if last_us > entry.cluster.last_us:  # noqa: PLR1730 -- max() costs a call here
-                    entry.cluster.last_us = last_us
+                if last_us > cluster.last_us:  # noqa: PLR1730 -- max() costs a call here
+                    cluster.last_us = last_us
         return remaining
 
     def template(self, cluster_id: int, learned: int) -> int | None:

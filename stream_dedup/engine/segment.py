@@ -301,10 +301,15 @@ class Segment:
         spans = group_min_max(codes, _selected(self.times_us, rows), len(entries))
         sizes = group_sizes(codes, _selected(self._raws, rows), len(entries))
         remaining = self.context.cache.join(entries, spans)
-        count_events = self._count
+        deltas = self.deltas
         for entry, span, size, remains in zip(entries, spans, sizes, remaining, strict=True):
-            if entry and not remains:
-                count_events(entry.cluster, *span, size)
+            if remains or entry is None:
+                continue
+            cluster = entry.cluster
+            if cluster in deltas:
+                self._count(cluster, *span, size)
+            else:  # as `_count` does
+                deltas[cluster] = ClusterDelta(cluster.cluster_id, *span, size=size)
         decisions = take([entry.decision if entry else NO_TOKENS for entry in entries], codes)
         if isinstance(rows, range):
             self.decisions[rows.start : rows.stop] = decisions
@@ -387,19 +392,23 @@ class Segment:
         if hashed.fingerprinter.key is not context.index.key:
             raise IndexReset("the index was created again, with another key for its hashes")
         source, partition = batch.partition
+        groups, offsets, exact, times_us = batch.groups, batch.offsets, hashed.exact, self.times_us
+        least_words = context.hasher.min_search_words
         queries = [
-            Query(
-                group=scoped(batch.groups[row] if batch.groups else "", numbers.variants[number]),
-                exact=hashed.exact[row],
-                fingerprint=numbers.fingerprint(number),
-                sketch=numbers.sketches[number],
-                near=numbers.words[number] >= context.hasher.min_search_words,
-                first_us=self.times_us[row],
-                last_us=queried[row],
-                position=Position(source, partition, batch.offsets[row]),
-                one_off=numbers.one_off(number),
+            Query(  # by position: names cost as much again
+                scoped(groups[row] if groups else "", variant),
+                exact[row],
+                numbers.fingerprint(number),
+                sketch,
+                words >= least_words,
+                times_us[row],
+                latest_us,
+                Position(source, partition, offsets[row]),
+                numbers.one_off(number),
             )
-            for number, row in enumerate(rows)
+            for number, ((row, latest_us), variant, sketch, words) in enumerate(
+                zip(queried.items(), numbers.variants, numbers.sketches, numbers.words, strict=True)
+            )
         ]
         if hashed.acted is not None:
             queries = [self._ruled(*each) for each in zip(rows, queries, strict=True)]
