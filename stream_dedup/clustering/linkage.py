@@ -146,5 +146,6 @@ def cluster_id(namespace: str, position: Position) -> int:
     >>> f"{cluster_id('logs', Position('app.log', 0, 17)):016x}"
     'e3e788ec37ce54a9'
     """
-    text = f"{namespace}\0{position.source}\0{position.partition}\0{position.offset}"
+    source, partition, offset = position
+    text = f"{namespace}\0{source}\0{partition}\0{offset}"
     return hash128(text.encode("utf-8", "surrogateescape"))[0]

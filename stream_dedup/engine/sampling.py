@@ -66,11 +66,10 @@ class Sampler:
         offered, size = self._offered, self._summaries.values
         if len(offered) > MAX_CLUSTERS:
             offered.clear()
-        delta_of = {}
-        for delta in deltas:
-            delta_of[delta.cluster] = delta
-            if delta.representative is not None:  # opened, maybe not for the first time
-                offered.pop(delta.cluster, None)
+        delta_of = {delta.cluster: delta for delta in deltas}
+        opened = [delta.cluster for delta in deltas if delta.representative is not None]
+        for again in offered.keys() & opened:
+            del offered[again]
         chosen: dict[int, list[tuple[int, bytes]]] = {}
         kept, total = self._summaries.kept_value, 0
         for row, priority in found:

@@ -424,10 +424,14 @@ class Segment:
         context = self.context
         if not (context.hasher.gives_templates and context.summaries.max_value_bytes):
             return {}
-        if not context.duplicates_leave:
+        templates: Sequence[int]
+        if context.duplicates_leave:
+            templates = await self._templates(rows, answers)
+        else:
             opened = [answer.new for answer in answers]
             rows, answers = list(compress(rows, opened)), list(compress(answers, opened))
-        templates = await self._templates(rows, answers)
+            firsts, learned = list(map(self._kept, rows)), [answer.learned for answer in answers]
+            templates = await context.hasher.templates(firsts, learned)
         varied: Sequence[int] = [0] * len(rows)
         if context.slots is not None:
             varied = await self._varied(context.slots, rows, answers)
