@@ -32,6 +32,7 @@ from stream_dedup.features.values import SlotReader
 from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.hashing import MASK64
 from stream_dedup.fingerprint.reference import Feature
+from stream_dedup.io.decoder import usual_text
 from stream_dedup.io.files import MAX_LINE_BYTES
 from stream_dedup.rules.acting import ActingRules
 from stream_dedup.rules.ruleset import RuleSet
@@ -318,6 +319,9 @@ def explain(
     similarity compared with its threshold. Under minhash and bands it shows instead how likely it
     is that lines which share so much have the same least hashes, or one of sixteen keys in common.
 
+    Of two JSON events the text is compared, as dedup does: the first of message, msg and so on. A
+    recipe with input.fields, such as json, takes its fields.
+
     With --rules it begins with the rules that act on the lines. They decide, whatever the rest
     shows.
 
@@ -328,8 +332,12 @@ def explain(
     stream-dedup explain --set match.k=3 "user bob logged in" "user eve logged out"
     """
     inspector = Inspector(recipe_of(recipe, settings))
-    found = inspector.compare(_bytes_of(first), _bytes_of(second))
+    lines = [_bytes_of(first), _bytes_of(second)]
+    texts = [] if inspector.recipe.input.fields else _texts_of_json(lines)
+    found = inspector.compare(*(texts or lines))
     merge, said = _by_rules(found, rules_path)
+    if texts:
+        said.insert(0, "Of JSON events dedup compares the text; so does this:")
     with console() as out:  # at once: `| head` must not change the exit code
         for line in said:
             out.print(Text(line), soft_wrap=True)
@@ -341,6 +349,14 @@ def explain(
         _print_bits(out, found)
         _print_measures(out, found)
     click.get_current_context().exit(0 if merge else 3)
+
+
+def _texts_of_json(lines: list[bytes]) -> list[bytes]:
+    """Return what `dedup` compares of JSON events; nothing if a line is none, or has no text."""
+    documents = [decoded(line) for line in lines]
+    found = [usual_text(each) if isinstance(each, dict) else None for each in documents]
+    texts = [text for text in found if text is not None]
+    return texts if len(texts) == len(lines) else []
 
 
 def _by_rules(found: Comparison, path: str | None) -> tuple[bool, list[str]]:

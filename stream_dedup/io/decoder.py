@@ -438,16 +438,7 @@ class Decoder:
     def _text(self, document: dict[str, Any]) -> bytes | None:
         if self._text_path is not None:
             return next((value.text for value in select(document, self._text_path)), None)
-        for name in TEXT_FIELDS:
-            value = document.get(name)
-            if isinstance(value, str):
-                return value.encode("utf-8", "surrogatepass")
-            if name == "MESSAGE" and isinstance(value, list):
-                try:
-                    return bytes(value)  # as journald writes text with escapes or other encodings
-                except (TypeError, ValueError):
-                    continue
-        return None
+        return usual_text(document)
 
     # ------------------------------------------------------------ times and groups
 
@@ -549,6 +540,20 @@ def group_text(values: Mapping[str, str | None]) -> str:
     """
     present = {name: shortened(value) for name, value in values.items() if value is not None}
     return msgspec.json.encode(present, order="sorted").decode() if present else ""
+
+
+def usual_text(document: Mapping[str, Any]) -> bytes | None:
+    """Return the text of a JSON event, if no field is named: the first of `TEXT_FIELDS`."""
+    for name in TEXT_FIELDS:
+        value = document.get(name)
+        if isinstance(value, str):
+            return value.encode("utf-8", "surrogatepass")
+        if name == "MESSAGE" and isinstance(value, list):
+            try:
+                return bytes(value)  # as journald writes text with escapes or other encodings
+            except (TypeError, ValueError):
+                continue
+    return None
 
 
 class RecordDecoder:

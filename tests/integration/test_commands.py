@@ -273,3 +273,16 @@ def test_json_events_are_explained_and_fingerprinted_by_their_fields() -> None:
     assert run("explain", "-r", "json", one, two).code == 0
     found = run("fingerprint", "-r", "json", "--json", one).objects[0]
     assert found["pattern"] == "msg=link down n=<number>"
+
+
+def test_explain_compares_the_text_of_json_events_as_dedup_does() -> None:
+    events = [f'{{"level":"{level}","msg":"link down"}}' for level in ("info", "error")]
+    done = run("explain", *events)
+    assert done.out.decode().startswith("Of JSON events dedup compares the text; so does this:")
+    assert "They merge: their words and variables are equal" in done.out.decode()
+    assert done.code == 0
+    lines = "\n".join(events).encode()
+    kept = run("dedup", "--emit", "drop", stdin=lines).out.splitlines()
+    assert len(kept) == 1
+    assert run("explain", '{"level":"info"}', '{"level":"error"}').code == 3
+    assert run("explain", "-r", "json", *events).code == 3
