@@ -29,8 +29,9 @@ def test_templates_are_read_from_the_file_beside_a_set(tmp_path: Path) -> None:
     (tmp_path / "a.log_templates.csv").write_text(TEMPLATES, "utf-8")
     (tmp_path / "b.tsv").write_bytes(ROWS)
     (tmp_path / "b.log_templates.csv.gz").write_bytes(gzip.compress(TEMPLATES.encode()))
-    for one in load_datasets(tmp_path):
-        assert one.templates == {"E1": "disk <*> is, well, full"}
+    templates = {one.name: one.templates for one in load_datasets(tmp_path)}
+    expected = {"E1": "disk <*> is, well, full"}
+    assert templates == {"a": expected, "b": expected}
 
 
 def test_templates_without_their_column_are_refused(tmp_path: Path) -> None:
