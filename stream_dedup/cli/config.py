@@ -21,6 +21,7 @@ from stream_dedup.cli.common import (
     worker_extra,
 )
 from stream_dedup.cli.completion import complete_file
+from stream_dedup.cli.group import Group
 
 if TYPE_CHECKING:
     from stream_dedup.config import Config
@@ -31,7 +32,7 @@ EXIT_WRONG = 1
 _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Write, show and check the configuration of a worker.
 

@@ -34,7 +34,7 @@ _LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1"}  # noqa: S104 -- n
 @click.option("--url", metavar="URL",
               help="Where the worker is, without looking into a configuration.")  # fmt: skip
 @click.option("--ready", is_flag=True, help="Ask whether it does its work, not only whether it "
-              "lives.")  # fmt: skip
+              "is alive.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0.1, 300), default=TIMEOUT_S,
               show_default=True, metavar="SECONDS",
               help="How long to wait for an answer.")  # fmt: skip
@@ -56,7 +56,7 @@ def health(
     A worker that waits for Kafka or Redis is alive but not ready; a restart would not help. Restart
     a worker that is not alive.
 
-    Exit codes: 0 it does; 1 it does not, or does not answer; 2 an option or the configuration is
+    Exit codes: 0 it is; 1 it is not, or does not answer; 2 an option or the configuration is
     wrong.
 
     \b

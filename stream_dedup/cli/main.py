@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from stream_dedup._version import __version__
+from stream_dedup.cli.group import Group
 from stream_dedup.errors import ConfigError, RecipeError, RuleError, StreamDedupError
 from stream_dedup.native import EXTENSIONS, PURE_PYTHON, extension
 
@@ -52,7 +53,7 @@ COMMANDS = {
 """The function of each command. Its module is imported when the command is used."""
 
 
-class _Group(click.Group):
+class _Group(Group):
     """Imports commands when they are used, and raises `_ReaderGone` for a broken pipe."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- as click has it
@@ -65,14 +66,6 @@ class _Group(click.Group):
         module, _, name = place.partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands with their whole first sentences; click would cut them to a line."""
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, each.get_short_help_str(200)) for name, each in found if each]
-            )
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 -- as click has it
         try:
@@ -126,8 +119,8 @@ def cli() -> None:
 
     Exit codes: 0 success; 1 an input could not be read, or the output could not be written; 2 an
     option, recipe or configuration is wrong; 3 the two lines of explain do not merge; 129, 130 and
-    143 ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM; 141 the reader of the output is gone. Those of
-    diff are 0 no change, 1 changes, 2 trouble.
+    143 ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM, but run and ui end with 0 then; 141 the reader
+    of the output is gone. Those of diff are 0 no change, 1 changes, 2 trouble.
     """
 
 

@@ -12,11 +12,12 @@ from rich.text import Text
 
 from stream_dedup.cli.common import console, recipe_of, set_option
 from stream_dedup.cli.completion import complete_recipe
+from stream_dedup.cli.group import Group
 from stream_dedup.features.extractors import KERNEL_EXTRACTORS, load_extractor
 from stream_dedup.features.recipe import Recipe, load_recipe, shipped
 
 
-@click.group()
+@click.group(cls=Group)
 def recipes() -> None:
     """List, show and check recipes. A recipe decides what counts as near."""
 

@@ -12,6 +12,7 @@ import click
 
 from stream_dedup.cli.common import connection_options, run_on_redis, shown, worker_extra
 from stream_dedup.cli.completion import complete_file
+from stream_dedup.cli.group import Group
 from stream_dedup.clock import SystemClock
 from stream_dedup.emit.summaries import iso_time
 from stream_dedup.errors import RuleError
@@ -160,7 +161,7 @@ def author_of(given: str) -> str:
         return ""
 
 
-@click.group()
+@click.group(cls=Group)
 def rules() -> None:
     """Make lasting decisions about patterns: merge, keep apart, name, mute, limit.
 

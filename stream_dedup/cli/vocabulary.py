@@ -19,6 +19,7 @@ from stream_dedup.cli.common import (
 )
 from stream_dedup.cli.completion import complete_file, complete_recipe
 from stream_dedup.cli.datasets import open_table
+from stream_dedup.cli.group import Group
 from stream_dedup.cli.reading import read_events
 from stream_dedup.errors import InputError
 from stream_dedup.features.boilerplate import MIN_DOCUMENTS, Corpus, listed
@@ -33,7 +34,7 @@ MAX_FEATURES = 900_000
 """A table of weights has at most a million lines."""
 
 
-@click.group()
+@click.group(cls=Group)
 def vocabulary() -> None:
     """Learn weights or boilerplate from a corpus, once. Recipes read them from the file."""
 

@@ -15,6 +15,7 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from stream_dedup.cli.common import Failed, redis_client, redis_options, shown
 from stream_dedup.cli.completion import complete_recipe
+from stream_dedup.cli.group import Group
 from stream_dedup.clock import US_PER_S, SystemClock
 from stream_dedup.errors import RecipeError, RecipeMismatch, StreamDedupError
 from stream_dedup.features.recipe import Recipe, load_recipe, shipped
@@ -34,7 +35,7 @@ IN_USE_US = 120 * US_PER_S
 """A namespace whose stream time was moved on so lately is in use."""
 
 
-@click.group()
+@click.group(cls=Group)
 def index() -> None:
     """Look at, check, seed and delete what an index over Redis holds.
 
