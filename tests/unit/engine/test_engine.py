@@ -81,7 +81,7 @@ def use_near_cache(dedup: Deduplicator, size: int) -> None:
     )
 
 
-def test_where_duplicates_do_not_leave_new_events_alone_name_their_templates() -> None:
+def test_only_new_events_name_templates_where_duplicates_do_not_leave() -> None:
     dedup = Deduplicator(windows=WIDE, templates=True)
     engine, context = dedup.engine, dedup.engine._context
     dedup.engine = Engine(
