@@ -122,6 +122,27 @@ async def test_a_crowd_costs_a_bounded_number_of_commands(redis_server: RedisSer
 
 
 @in_loop
+async def test_slices_take_little_more_memory_than_their_members(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    rng, limits = random.Random(11), Limits(max_clusters=100)
+    queries = [asked(n, rng.getrandbits(BITS), range(200 * n, 200 * n + 130)) for n in range(100)]
+    async with opened(redis_server.url, BANDED, windows=WIDE, limits=limits) as index:
+        for start in range(0, 100, 10):
+            await index.resolve(queries[start : start + 10], START_US)
+        held = slices(redis_server)
+        assert [redis_server.command("STRLEN", key) for key in held] == [100 * MEMBER_BYTES] * BANDS
+        for key in held:
+            used, left_ms = (
+                redis_server.command("MEMORY", "USAGE", key),
+                redis_server.command("PTTL", key),
+            )
+            assert isinstance(used, int)
+            assert isinstance(left_ms, int)
+            assert used < 1.25 * 100 * MEMBER_BYTES + 80  # of the key itself
+            assert left_ms > 0
+
+
+@in_loop
 async def test_workers_never_both_open_texts_that_share_a_key(redis_server: RedisServer) -> None:
     redis_server.command("FLUSHALL")
     rng = random.Random(5)

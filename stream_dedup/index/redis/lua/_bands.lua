@@ -191,6 +191,25 @@ local function entries_of_tables(q)
   return near, by_distance, false, surely
 end
 
+-- APPEND doubles the memory of a string that has outgrown it. So a slice that has just done so is copied by
+-- BITOP, which takes as little as the allocator gives: sizes of which there are four from one power of two to
+-- the next. Whether a slice of so many bytes has; small ones would save little.
+local has_outgrown
+do
+  local OVERHEAD, LEAST_COPIED, known = 6, 512, {}
+  local function allocated(bytes)
+    local _, exponent = math.frexp(bytes + OVERHEAD - 1)
+    local step = 2 ^ (exponent - 3)
+    return math.ceil((bytes + OVERHEAD) / step) * step
+  end
+  has_outgrown = function(bytes)
+    if known[bytes] == nil then
+      known[bytes] = bytes >= LEAST_COPIED and allocated(bytes - member_bytes) < allocated(bytes)
+    end
+    return known[bytes]
+  end
+end
+
 -- Insert a query that opens a cluster, whose names say into which tables.
 local function write_members(q, _, renewed)
   local left_out, owners = 0, q.owners
@@ -200,9 +219,10 @@ local function write_members(q, _, renewed)
     else
       local slice, is_there = KEYS[q.at + t], false
       for i = 1, owners and #owners[t] or 0 do is_there = is_there or owners[t][i] == q.id end
-      local is_made = not is_there
-        and call('APPEND', slice, sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes)) == member_bytes
-      if is_made or not renewed then keep(slice) end
+      local bytes = is_there and 0 or call('APPEND', slice, sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes))
+      local is_copied = has_outgrown(bytes)
+      if is_copied then call('BITOP', 'OR', slice, slice) end  -- without a time to live
+      if is_copied or bytes == member_bytes or not renewed then keep(slice) end
     end
   end
   work = work + tables * (renewed and WRITING_WORK or 2 * WRITING_WORK)

@@ -19,7 +19,8 @@
 --       follows) wait for their final summary.
 -- Cost  a query known by its exact hash 3 commands, else one a near cluster, and one a table if they
 --       are to be searched; one that opens a cluster 5 and one a table, or two if the times to live of
---       slices are renewed. Twenty a call. If words are learned, two more for each of some three slices
+--       slices are renewed; of keys of bands two more for each slice that has outgrown its memory, some two
+--       in all. Twenty a call. If words are learned, two more for each of some three slices
 --       of records; some ten for a cluster that merges, one for each of its names, two for each record
 --       that names it.
 local reply = lost()

@@ -7,7 +7,7 @@ import pytest
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.errors import IndexRefused
-from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.features.recipe import Match, Recipe, load_recipe
 from stream_dedup.index.base import Limits
 from stream_dedup.index.redis.advice import differences
 from stream_dedup.index.redis.namespace import (
@@ -30,6 +30,13 @@ def test_slices_hold_between_32_and_64_entries_at_the_planned_size(
 ) -> None:
     layout = plan_layout(RECIPE, clusters, 1)
     assert (slices, slices) == (layout.slices, layout.exact_slices)
+
+
+@pytest.mark.parametrize(("clusters", "slices"), [(128, 1), (129, 2), (100_000, 1024)])
+def test_slices_of_bands_hold_up_to_128_entries(clusters: int, slices: int) -> None:
+    layout = plan_layout(load_recipe("text"), clusters, 1)
+    assert layout.slices == slices
+    assert layout.exact_slices == plan_layout(RECIPE, clusters, 1).exact_slices
 
 
 def test_shards_share_the_clusters() -> None:
