@@ -404,6 +404,82 @@ cdef inline size_t behind(
     return at
 
 
+cdef Py_ssize_t packed_sketch_size(bytes sketch) except -1:
+    """Return the size of a packed sketch; see `sketches.reference_pack`."""
+    cdef const uint16_t* numbers = <const uint16_t*>PyBytes_AS_STRING(sketch)
+    cdef Py_ssize_t count = PyBytes_GET_SIZE(sketch) // 2 - 1, at
+    cdef bint descends = False
+    if PyBytes_GET_SIZE(sketch) == 0:
+        return 0
+    if PyBytes_GET_SIZE(sketch) % 2:
+        raise ValueError("numbers of a sketch have two bytes each")
+    for at in range(1, count):
+        descends |= numbers[at] >= numbers[at + 1]
+    if max(<Py_ssize_t>numbers[0], count) > 255 or descends:
+        raise ValueError("this is no sketch")
+    return 2 + count + (((numbers[count] >> 8) + count + 7) // 8 if count else 0)
+
+
+cdef char* put_sketch(char* to, bytes sketch) noexcept:
+    """Pack a sketch whose size was found; return where it ends."""
+    cdef const uint16_t* numbers = <const uint16_t*>PyBytes_AS_STRING(sketch)
+    cdef Py_ssize_t count = PyBytes_GET_SIZE(sketch) // 2 - 1, at
+    cdef uint32_t bit = 0
+    cdef char* row = to + 2 + count
+    if count < 0:
+        return to
+    to[0], to[1] = <char>numbers[0], <char>count
+    if count == 0:
+        return row
+    memset(row, 0, ((numbers[count] >> 8) + count + 7) // 8)
+    for at in range(count):
+        to[2 + at] = <char>numbers[1 + at]
+        bit = (numbers[1 + at] >> 8) + <uint32_t>at
+        row[bit >> 3] |= <char>(128 >> (bit & 7))
+    return row + (bit >> 3) + 1
+
+
+def pack_sketch(bytes sketched not None):
+    """See `sketches.reference_pack`."""
+    cdef bytes packed = PyBytes_FromStringAndSize(NULL, packed_sketch_size(sketched))
+    put_sketch(PyBytes_AS_STRING(packed), sketched)
+    return packed
+
+
+def unpack_sketch(bytes packed not None):
+    """See `sketches.reference_unpack`."""
+    cdef const uint8_t* stored = <const uint8_t*>PyBytes_AS_STRING(packed)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(packed), count, found = 0, at
+    cdef uint32_t byte_, place, value, before = 0
+    cdef bytes sketch
+    cdef uint16_t* numbers
+    cdef bint sound
+    if size == 0:
+        return b""
+    count = stored[1] if size > 1 else 0
+    sound = size >= 2 + count and (size == 2 + count or stored[size - 1] != 0)
+    sketch = PyBytes_FromStringAndSize(NULL, 2 + 2 * count)
+    numbers = <uint16_t*>PyBytes_AS_STRING(sketch)
+    numbers[0] = stored[0]
+    for at in range(2 + count, size if sound else 0):
+        byte_, place = stored[at], <uint32_t>(8 * (at - 2 - count))
+        while byte_:
+            if byte_ & 128:
+                if found == count:
+                    sound = False
+                    break
+                value = (place - <uint32_t>found << 8) + stored[2 + found]
+                sound = sound and value <= 0xFFFF and (found == 0 or value > before)
+                before = value
+                found += 1
+                numbers[found] = <uint16_t>value
+            byte_ = byte_ << 1 & 0xFF
+            place += 1
+    if not sound or found != count:
+        raise ValueError("a packed sketch is damaged")
+    return sketch
+
+
 def jaccard(bytes left not None, bytes right not None):
     """See `sketches.reference_jaccard`."""
     return similarity(
@@ -778,14 +854,13 @@ cdef class NativeEntries:
 
     cdef Piece* pieces
     cdef Arrangement* arrangements
-    cdef uint32_t tables, slice_bits, prefix_room, rest_room, width_bytes, hash_bytes
+    cdef uint32_t tables, slice_bits, prefix_room, rest_room, width_bytes
     cdef readonly int prefix_bytes, member_bytes
     cdef object reference, every
 
     def __cinit__(self, layout, slices):
         cdef list runs = []
         self.every = (<object>1 << (layout.width + 7) // 8 * 8) - 1
-        self.hash_bytes = 8
         if type(self) is not NativeEntries:
             return  # see NativeBandEntries
         self.reference = ReferenceEntries(layout, slices)
@@ -891,10 +966,8 @@ cdef class NativeEntries:
         cdef list keys = [], slices = []
         for row in rows:
             _, _, _, _, _, _, _, searchable, hashes, one, other, third = row
-            if len(hashes) % self.hash_bytes:
-                raise ValueError(f"hashes have {self.hash_bytes} bytes each")
             size += FIXED_BYTES + self.width_bytes + (members if searchable else 0)
-            size += len(hashes) + len(one) + len(other) + len(third)
+            size += self.packed_size(hashes) + len(one) + len(other) + len(third)
         packed = PyBytes_FromStringAndSize(NULL, size)
         to = put(PyBytes_AS_STRING(packed), <uint64_t>count << 32, 4)
         for row in rows:
@@ -911,11 +984,8 @@ cdef class NativeEntries:
             whole = to
             to = self.put_fingerprint(to, fingerprint)
 
-            to = put_length(to, len(hashes))
-            if self.hash_bytes == 8:
-                to = put_swapped(to, PyBytes_AS_STRING(hashes), len(hashes) // 8)
-            else:
-                to = put_swapped_short(to, PyBytes_AS_STRING(hashes), len(hashes) // 2)
+            to = put_length(to, self.packed_size(hashes))
+            to = self.put_hashes(to, hashes)
             to = put_part(put_part(to, one), other)
             to = put_length(to, members if searchable else 0)
             if searchable:
@@ -923,6 +993,14 @@ cdef class NativeEntries:
             to = put_part(to, third)
         keys += slices
         return keys, packed
+
+    cdef Py_ssize_t packed_size(self, bytes hashes) except -1:
+        if PyBytes_GET_SIZE(hashes) % 8:
+            raise ValueError("hashes have 8 bytes each")
+        return PyBytes_GET_SIZE(hashes)
+
+    cdef char* put_hashes(self, char* to, bytes hashes) noexcept:
+        return put_swapped(to, PyBytes_AS_STRING(hashes), PyBytes_GET_SIZE(hashes) // 8)
 
     def slice_key(self, member, table, key_prefix):
         return self.reference.slice_key(member, table, key_prefix)
@@ -941,7 +1019,12 @@ cdef class NativeBandEntries(NativeEntries):
         self.slice_bits = slices.bit_length() - 1
         self.tables = layout.tables
         self.width_bytes = layout.width // 8
-        self.hash_bytes = 2
+
+    cdef Py_ssize_t packed_size(self, bytes hashes) except -1:
+        return packed_sketch_size(hashes)
+
+    cdef char* put_hashes(self, char* to, bytes hashes) noexcept:
+        return put_sketch(to, hashes)
 
     cdef char* put_fingerprint(self, char* to, object fingerprint) except NULL:
         cdef bytes whole = fingerprint.to_bytes(self.width_bytes, "big")
@@ -1025,16 +1108,6 @@ cdef inline char* put_swapped(char* to, const char* hashes, Py_ssize_t count) no
     for at in range(count):
         memcpy(&word, hashes + 8 * at, 8)
         to = put(to, word, 8)
-    return to
-
-
-cdef inline char* put_swapped_short(char* to, const char* hashes, Py_ssize_t count) noexcept nogil:
-    """Write hashes of two bytes likewise."""
-    cdef uint16_t word
-    cdef Py_ssize_t at
-    for at in range(count):
-        memcpy(&word, hashes + 2 * at, 2)
-        to = put(to, <uint64_t>word << 48, 2)
     return to
 
 

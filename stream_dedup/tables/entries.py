@@ -53,6 +53,7 @@ from sys import byteorder
 from typing import NamedTuple, Protocol
 
 from stream_dedup.native import extension
+from stream_dedup.tables import sketches
 from stream_dedup.tables.permutation import Layout
 
 MAX_WIDTH = 128
@@ -78,11 +79,12 @@ class Prefixes(NamedTuple):
 Row = tuple[float, float, int, int, int, int, int, bool, bytes, bytes, bytes, bytes]
 """A fingerprint in the arguments of a script: two times, its owner, its group, its exact hash and
 the slice of that, the fingerprint, whether it has members (otherwise none are packed), hashes of
-eight bytes (of two, where fingerprints are the keys of bands) in the machine's order, and three
+eight bytes in the machine's order (a sketch, where fingerprints are the keys of bands), and three
 texts.
 
 Packed: the times (doubles), owner(8), group(4), exact hash(8); then, each after its length(4):
-fingerprint, hashes, the first two texts, members of all tables, the last text. All big-endian.
+fingerprint, hashes (or the sketch, packed), the first two texts, members of all tables, the last
+text. All big-endian.
 """
 
 
@@ -130,7 +132,7 @@ class Entries(Protocol):
         Raises:
             OverflowError: a number is negative or has too many bits; a fingerprint may be as wide
                 as the layout, rounded up to whole bytes.
-            ValueError: hashes are cut off.
+            ValueError: hashes are cut off, or what should be a sketch is none.
         """
 
     def slice_key(self, member: bytes, table: int, key_prefix: bytes) -> bytes:
@@ -156,8 +158,6 @@ class ReferenceEntries:
         layout: of at most 128 bits.
         slices: number of slices of each table; a power of two, at most 2^24.
     """
-
-    _hash_type = "Q"
 
     def __init__(self, layout: Layout, slices: int) -> None:
         if layout.width > MAX_WIDTH:
@@ -208,20 +208,22 @@ class ReferenceEntries:
             if searchable:
                 tables, members = self.arrange(fingerprint, group, owner, prefixes.table)
                 slices += tables
-            words = array(self._hash_type)
-            if len(hashes) % words.itemsize:
-                raise ValueError(f"hashes have {words.itemsize} bytes each")
-            words.frombytes(hashes)
-            if byteorder == "little":
-                words.byteswap()
             packed += (
                 _TIMES.pack(first, last), owner.to_bytes(8, "big"), group.to_bytes(4, "big"),
                 exact.to_bytes(8, "big"),
             )  # fmt: skip
             whole = fingerprint.to_bytes(width_bytes, "big")
-            for part in (whole, words.tobytes(), one, other, members, third):
+            for part in (whole, self._packed(hashes), one, other, members, third):
                 packed += (_LENGTH.pack(len(part)), part)
         return keys + slices, b"".join(packed)
+
+    def _packed(self, hashes: bytes) -> bytes:
+        if len(hashes) % 8:
+            raise ValueError("hashes have 8 bytes each")
+        words = array("Q", hashes)
+        if byteorder == "little":
+            words.byteswap()
+        return words.tobytes()
 
     def slice_key(self, member: bytes, table: int, key_prefix: bytes) -> bytes:
         prefix_bits = self._layout.prefix_bits[table]
@@ -259,8 +261,6 @@ class ReferenceBandEntries(ReferenceEntries):
         slices: number of slices of each table; a power of two, at most 2^24.
     """
 
-    _hash_type = "H"
-
     def __init__(self, layout: Layout, slices: int) -> None:
         width, keys = layout.width, layout.blocks
         whole = width % (8 * keys) == 0 and width <= min(MAX_BANDS_WIDTH, 64 * keys)
@@ -288,6 +288,9 @@ class ReferenceBandEntries(ReferenceEntries):
             mark = mixed(key, bits, group) & (1 << 8 * MARK_BYTES) - 1
             members += mark.to_bytes(MARK_BYTES, "big") + last
         return keys, bytes(members)
+
+    def _packed(self, hashes: bytes) -> bytes:
+        return sketches.reference_pack(hashes)
 
     def slice_key(self, member: bytes, table: int, key_prefix: bytes) -> bytes:
         raise ValueError(f"{key_prefix!r}: member {member.hex()} of table {table} holds a mark")

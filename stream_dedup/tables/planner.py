@@ -94,7 +94,7 @@ Similarity: among 20,000 messages of 8 to 20 words, few of them frequent, a quer
 two or three. With random keys it would be none.
 """
 
-BANDS_REDIS = CostModel("redis", 0.7, 1.3, 12.0, 748, 17.4, 0, alike=0.02, agree=0.85)
+BANDS_REDIS = CostModel("redis", 0.7, 1.3, 12.0, 637, 13, 0, alike=0.02, agree=0.85)
 """Keys of bands in slices that are strings, all read at once. Besides the tables the whole cluster,
 with a sketch of 80 hashes, as messages have; a candidate has to be read."""
 

@@ -24,6 +24,15 @@ found by chance once in 750; among the values of a sketch of many, once in 250 a
 both sketches reach is compared, which may be more than 128 values of both together.
 
 Of few features some are common by chance, so there more must be (`threshold`).
+
+Where many are stored they are packed (Elias 1974; Fano 1971): of each value the last eight bits as
+they are, and its first eight as how much they are above those of the value before. In a row of bits
+each value is a one, behind a zero for each step. Worked bits, values of 4 with 2 last bits::
+
+    values     0110 0111 1101                last bits 10 11 01
+    steps      1, 0, 2                       0 1 1 0 0 1
+
+So 128 values take 128 bytes and some 40, and 80 take 80 and some 41.
 """
 
 from __future__ import annotations
@@ -31,6 +40,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 from stream_dedup.native import extension
 
@@ -41,6 +51,8 @@ HASH_BITS = 32
 
 VALUE_BITS = 16
 """Of a hash in a sketch."""
+
+_ALL_8 = 0xFF
 
 FEW = 24
 FEW_JACCARD = 0.6
@@ -67,6 +79,67 @@ def sketch(hashes: Iterable[int]) -> bytes:
         del least[SKETCH:]
         shift = max(0, least[-1].bit_length() - VALUE_BITS)
     return array("H", [2 * shift + is_cut, *sorted({x >> shift for x in least})]).tobytes()
+
+
+def reference_pack(sketched: bytes) -> bytes:
+    """Pack a sketch: the head, how many values there are, their last bytes, and the row of bits.
+
+    The first bit is the highest of a byte.
+
+    >>> reference_pack(array("H", [32, 0x0001, 0x0002, 0x0203]).tobytes()).hex(" ")
+    '20 03 01 02 03 c8'
+
+    Raises:
+        ValueError: it is no sketch: it is cut off, has more than 255 values, or does not ascend.
+    """
+    if not sketched:
+        return b""
+    if len(sketched) % 2:
+        raise ValueError("numbers of a sketch have two bytes each")
+    head, *values = array("H", sketched)
+    if max(head, len(values)) > _ALL_8 or any(x >= y for x, y in pairwise(values)):
+        raise ValueError("this is no sketch")
+    bits = sum(1 << (value >> 8) + place for place, value in enumerate(values))
+    size = -(-bits.bit_length() // 8)
+    row = int(f"{bits:0{8 * size}b}"[::-1], 2) if values else 0  # the first bit becomes the highest
+    return bytes([head, len(values), *(value & _ALL_8 for value in values)]) + row.to_bytes(
+        size, "big"
+    )
+
+
+def reference_unpack(packed: bytes) -> bytes:
+    """Unpack a sketch.
+
+    >>> array("H", reference_unpack(bytes.fromhex("2003010203c8"))).tolist()
+    [32, 1, 2, 515]
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    if not packed:
+        return b""
+    head, count, *lows = packed if len(packed) > 1 else (0, 1)
+    row = "".join(f"{byte:08b}" for byte in lows[count:])
+    steps = [place for place, bit in enumerate(row) if bit == "1"]
+    values = [(at - n << 8) + low for n, (at, low) in enumerate(zip(steps, lows, strict=False))]
+    in_order = all(x < y for x, y in pairwise(values)) and values[-1:] <= [_ALL_8 << 8 | _ALL_8]
+    if len(steps) != count or len(lows) < count or not in_order or row[-8:] == "0" * 8:
+        raise ValueError("a packed sketch is damaged")
+    return array("H", [head, *values]).tobytes()
+
+
+def fastest_pack() -> Callable[[bytes], bytes]:
+    """Return the native function of the same result, where it was built."""
+    native = extension("tables._native")
+    found: Callable[[bytes], bytes] = native.pack_sketch if native else reference_pack
+    return found
+
+
+def fastest_unpack() -> Callable[[bytes], bytes]:
+    """Return the native function of the same result, where it was built."""
+    native = extension("tables._native")
+    found: Callable[[bytes], bytes] = native.unpack_sketch if native else reference_unpack
+    return found
 
 
 def features(sketched: bytes) -> int:

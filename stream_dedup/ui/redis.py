@@ -235,7 +235,7 @@ class RedisSource:
                 (int.from_bytes(cluster, "big"), int(events))
                 for cluster, events in layouts.MERGED_CLUSTER.struct.iter_unpack(texts.merged)
             ),
-            learned=numbers.learned,
+            learned=texts.learned,
             sampled=tuple(sorted(sampled)[:MAX_SAMPLED]),
         )
         names = [Name(n.exact.hex(), n.distance, n.searchable) for n in found.names]
@@ -393,7 +393,9 @@ class RedisSource:
         entry.read, entry.bytes = now_us, numbers.bytes
         if texts is not None:
             self._name(entry, numbers, texts)
-        elif numbers.learned != entry.learned or (entry.open and not numbers.open):
+        elif numbers.learned_words != entry.learned.bit_count() or (
+            entry.open and not numbers.open
+        ):
             self._whole.add(identity)
             self._again.append(identity)
         if numbers.open and not entry.open:
@@ -419,7 +421,7 @@ class RedisSource:
         first = texts.representative
         text = codec.without_variant(texts.group).decode("utf-8", "replace")
         entry.group = group_text(text) if text else ""
-        entry.learned = numbers.learned
+        entry.learned = texts.learned
         entry.merged_into = _merged_into(numbers, texts)
         described = self._described(_named(entry.identity, first, entry.learned))
         entry.pattern, entry.variant = described.pattern, described.variant

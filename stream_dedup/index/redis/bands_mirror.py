@@ -3,7 +3,9 @@
 Of those who share a key with an event most are strangers, and reading a cluster costs Redis more
 than searching a table. So this mirror compares sketches too, and sends only clusters that may admit
 the event: those whose sketch does, and those whose sketch it does not know, as another process has
-opened them since this one read the shard. It compares all, so `max_verified` leaves out none.
+opened them since this one read the shard. It compares all, so `max_verified` leaves out none. What
+it has found it sends along with the sketch, so that the script need not compare the two again where
+the cluster still has that one.
 
 An entry that is about to be inserted has the tables searched only for events that its sketch may
 admit: other events have nothing to do with its cluster.
@@ -23,7 +25,8 @@ from stream_dedup.fingerprint.bands import BANDS, BITS, CROWD, KEY_BYTES
 from stream_dedup.index.redis import codec, layouts
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
-from stream_dedup.index.redis.mirror import UNKNOWN, Mirror, in_machine_order, searched
+from stream_dedup.index.redis.mirror import UNKNOWN, Mirror, searched
+from stream_dedup.tables import sketches
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.store import Bands, BandTables, make_band_tables
 
@@ -35,6 +38,9 @@ MOST_SENT = 4 * CROWD
 
 CLUSTERS_READ = 64
 """Clusters read in a round trip, so that other clients do not wait long."""
+
+_pack_sketch, _unpack_sketch = sketches.fastest_pack(), sketches.fastest_unpack()
+_MIRRORED = Struct(f">Q{BITS // 8}sdH")
 
 _EACH_KEY = Struct(f"{KEY_BYTES}s" * BANDS)
 
@@ -85,11 +91,17 @@ class BandsMirror(Mirror):
         full = 0
         for number, pending in zip(shared, expected, strict=True):
             full = 2 * full + (number + len(pending) >= CROWD)
-        found = {self._owners[owner] for owner in owners}
-        if not found and not full:
+        if not owners and not full:
             return b""
+        found = {self._owners[owner]: self._sketches[owner] for owner in owners}
         crowds = layouts.IN_TABLES.struct.pack(full)
-        return crowds + b"".join(self._near.pack(*item) for item in found)
+        return crowds + b"".join(self._mirrored(*each, sketch) for each in found.items())
+
+    def _mirrored(self, entry: tuple[int, bytes], theirs: bytes, sketch: bytes) -> bytes:
+        similarity = self._linkage.jaccard(theirs, sketch) if theirs else 0
+        packed = _pack_sketch(theirs)
+        head = _MIRRORED.pack(*entry, similarity, len(packed))
+        return head + packed
 
     def expect(
         self, group: int, fingerprint: int, sketch: bytes = b"", call: int = 0
@@ -162,4 +174,4 @@ def _held(identity: bytes, stored: bytes, layout: NamespaceLayout) -> list[Held]
         return []
     low = int.from_bytes(group[-layouts.LOW_GROUP_BYTES :], "big")
     owner = int.from_bytes(identity, "big")
-    return [(low, first.fingerprint, owner, in_machine_order(sketch, "H"))]
+    return [(low, first.fingerprint, owner, _unpack_sketch(sketch))]

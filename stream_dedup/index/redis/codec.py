@@ -42,6 +42,7 @@ RULES = tuple(Rule)
 """By their numbers in a resolution."""
 
 _TEXT_LENGTHS = [struct.Struct(f"<{code}") for code in layouts.CLUSTER_TEXTS.values()]
+_RARE_LENGTHS = [struct.Struct(f"<{code}") for code in layouts.RARE_TEXTS.values()]
 _GROUP_ERRORS = "surrogatepass"
 _IS_LITTLE_ENDIAN = sys.byteorder == "little"
 
@@ -305,7 +306,7 @@ def _little(numbers: array[int]) -> bytes:
 
 
 class ClusterTexts(NamedTuple):
-    """A cluster's texts; `layouts.CLUSTER_TEXTS` describes them."""
+    """A cluster's texts; `layouts.CLUSTER_TEXTS` describes them, `layouts.RARE` the last six."""
 
     fingerprint: bytes
     sketch: bytes
@@ -313,11 +314,13 @@ class ClusterTexts(NamedTuple):
     group: bytes
     position: bytes
     record_keys: bytes
+    representative: bytes
+    until_us: int
+    learned: int
     into: bytes
     merged: bytes
     snapshot: bytes
     chosen: bytes
-    representative: bytes
 
 
 class Cluster(NamedTuple):
@@ -328,24 +331,23 @@ class Cluster(NamedTuple):
     first_us: int
     latest_us: int
     events: int
-    base: int
     emitted: int
     emitted_us: int
-    revision: int
-    until_us: int
-    names: int
-    searchable: int
-    state: int
-    due: int
-    samples: int
-    leased: int
-    before: int
-    renewed_s: int
-    born: int
-    learned: int
     bytes: int
     since_us: int
+    revision: int
+    names: int
+    searchable: int
     sampled: int
+    samples: int
+    state: int
+    provisional: int
+    before: int
+    due: int
+    leased: int
+    learned_words: int
+    renewed_s: int
+    born: int
 
     @property
     def closing(self) -> Closing | None:
@@ -369,7 +371,7 @@ def unpack_cluster(packed: bytes) -> Cluster:
     Raises:
         struct.error: it is cut off.
     """
-    return Cluster._make(map(int, layouts.CLUSTER.struct.unpack_from(packed)))
+    return Cluster._make(layouts.CLUSTER.integers(packed))
 
 
 def unpack_texts(packed: bytes) -> ClusterTexts:
@@ -378,10 +380,14 @@ def unpack_texts(packed: bytes) -> ClusterTexts:
     Raises:
         struct.error: it is cut off, or too long.
     """
-    texts, end = _unpack_texts(packed, _TEXT_LENGTHS)
-    if end != len(packed):
+    (*texts, rare), end = _unpack_texts(packed, layouts.CLUSTER.struct.size, _TEXT_LENGTHS)
+    until_us, learned, rare_texts, rare_end = 0, 0, [b""] * len(_RARE_LENGTHS), len(rare)
+    if rare:
+        until_us, learned = layouts.RARE.integers(rare)
+        rare_texts, rare_end = _unpack_texts(rare, layouts.RARE.struct.size, _RARE_LENGTHS)
+    if end != len(packed) or rare_end != len(rare):
         raise struct.error(f"{len(packed)} bytes are not a cluster")
-    return ClusterTexts._make(texts)
+    return ClusterTexts._make((*texts, until_us, learned, *rare_texts))
 
 
 def unpack_searched(packed: bytes) -> tuple[bytes, bytes]:
@@ -389,13 +395,16 @@ def unpack_searched(packed: bytes) -> tuple[bytes, bytes]:
 
     Of it `layouts.SEARCHED_BYTES` were read: the list may end anywhere behind the first name.
     """
-    (_, sketch, name_list), _ = _unpack_texts(packed, _TEXT_LENGTHS[:3])
+    size = layouts.CLUSTER.struct.size
+    (_, sketch, name_list), _ = _unpack_texts(packed, size, _TEXT_LENGTHS[:3])
     return sketch, name_list
 
 
-def _unpack_texts(packed: bytes, lengths: Iterable[struct.Struct]) -> tuple[list[bytes], int]:
-    """Unpack texts; also where the next begins."""
-    texts, at = list[bytes](), layouts.CLUSTER.struct.size
+def _unpack_texts(
+    packed: bytes, at: int, lengths: Iterable[struct.Struct]
+) -> tuple[list[bytes], int]:
+    """Unpack texts from a place on; also where the next begins."""
+    texts = list[bytes]()
     for length in lengths:
         (size,) = length.unpack_from(packed, at)
         at += length.size + size

@@ -12,14 +12,17 @@ Layouts that hold a fingerprint are as wide as that is, so their constants are s
 before and behind it; a negative place counts from the end.
 
 Times are microseconds of the event's clock (``…_us``) or seconds (``…_s``). They and the counts are
-doubles, exact to 2^53. Ids, hashes, fingerprints and sketches are bytes, big-endian, so that no
-script ever makes a number of them. All that ends in a key or in a value of one is a stored format.
+doubles, exact to 2^53, or integers of a few bytes where many are stored. Ids, hashes, fingerprints
+and sketches are bytes, big-endian, so that no script ever makes a number of them. All that ends in
+a key or in a value of one is a stored format.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from struct import Struct, calcsize
-from typing import Final
+from typing import Final, Literal
 
 from stream_dedup.clustering import learning
 from stream_dedup.fingerprint import bands
@@ -31,23 +34,43 @@ from stream_dedup.tables import sketches
 _LUA_TYPES = {"I": "I4", "Q": "c8"}
 """Types that Redis's struct library names otherwise. A Q is an id: bytes to a script."""
 
+_INTEGER = re.compile(r"[iI]([1-9])")
+"""Integers of so many bytes, as Redis's struct library names them; Python's has no such."""
+
 
 class Layout:
     """A byte string of fixed fields.
 
     Args:
         order: ``<`` for little-endian numbers, ``>`` for big-endian ones.
-        fields: name and type of each, as Python's `struct` names types; padding has no value.
+        fields: name and type of each, as Python's `struct` names types, or `_INTEGER`; padding has
+            no value.
     """
 
     def __init__(self, order: str, **fields: str) -> None:
         self.names: Final = tuple(name for name, code in fields.items() if "x" not in code)
-        self.struct: Final = Struct(order + "".join(fields.values()))
+        types = [_INTEGER.sub(r"\1s", code) for code in fields.values()]
+        self.struct: Final = Struct(order + "".join(types))
         self.lua: Final = order + "".join(map(_lua_type, fields.values()))
-        types = list(fields.values())
+        self._order: Literal["little", "big"] = "little" if order == "<" else "big"
+        self._signed = [
+            code[0] == "i" if _INTEGER.fullmatch(code) else None for code in fields.values()
+        ]
         self._starts = {
             name: 1 + calcsize(order + "".join(types[:place])) for place, name in enumerate(fields)
         }
+
+    def integers(self, packed: bytes) -> list[int]:
+        """Unpack fields that are numbers, all of them, from the beginning of what is stored.
+
+        Raises:
+            struct.error: it is cut off.
+        """
+        values = zip(self.struct.unpack_from(packed), self._signed, strict=True)
+        return [
+            int(value) if signed is None else int.from_bytes(value, self._order, signed=signed)
+            for value, signed in values
+        ]
 
     def constants(self, name: str) -> dict[str, str]:
         """The constants of scripts, by name."""
@@ -69,47 +92,57 @@ ID_BYTES = 8
 
 CLUSTER = Layout(
     "<",
-    opened_us="d",  # first event time of the window
-    last_us="d",  # latest event time that was resolved: what the idle time counts from
-    first_us="d",  # earliest event time that was recorded
-    latest_us="d",  # latest event time that was recorded
-    events="d",  # recorded
-    base="d",  # events when it was opened; as many: its opening is not recorded yet
-    emitted="d",  # events in the last confirmed summary
-    emitted_us="d",  # stream time of the last confirmed summary
-    revision="d",  # of the last claimed summary
-    until_us="d",  # clock until which its tombstone is kept; 0 without one
+    opened_us="i7",  # first event time of the window
+    last_us="i7",  # latest event time that was resolved: what the idle time counts from
+    first_us="i7",  # earliest event time that was recorded
+    latest_us="i7",  # latest event time that was recorded
+    events="I6",  # recorded
+    emitted="I6",  # events in the last confirmed summary
+    emitted_us="i7",  # stream time of the last confirmed summary
+    bytes="I7",  # of its events, as they were read
+    since_us="i7",  # earliest event time recorded since the last claim; `NO_TIME_US` without
+    revision="I",  # of the last claimed summary
     names="H",  # by which events find it: how many `name_list` has
     searchable="H",  # those of them that are in the tables
-    state="B",  # OPEN, EXPIRED, EVICTED, ENDED or GONE
-    due="B",  # 1 if a periodic summary is due, or will be
+    sampled="H",  # events chosen by chance that are stored
     samples="B",  # how many are stored
-    leased="B",  # 1 while a summary is claimed and not confirmed: its `snapshot`
+    state="B",  # OPEN, EXPIRED, EVICTED, ENDED or GONE
+    provisional="B",  # 1 until its opening is recorded
     before="B",  # its state before it was opened; OPEN if it was not stored
+    due="B",  # 1 if a periodic summary is due, or will be
+    leased="B",  # 1 while a summary is claimed and not confirmed: its `snapshot`
+    learned_words="B",  # words of its representative that are learned variables: how many
     renewed_s="I",  # clock at which its time to live began, at the earliest
     born="I",  # the first four bytes of the incarnation under which it was opened
-    learned="d",  # bit i: the word i of its representative is a learned variable
-    bytes="d",  # of its events, as they were read
-    since_us="d",  # earliest event time recorded since the last claim; `NO_TIME_US` without
-    sampled="H",  # events chosen by chance that are stored
 )
 """What a cluster begins with. `CLUSTER_TEXTS` follow, each behind its length."""
 
 CLUSTER_TEXTS: Final = {
     "fingerprint": "B",  # of the representative; with keys of bands it is in the name list
-    "sketch": "H",  # hashes, big-endian; empty if it is in no table: it is compared with nothing
+    "sketch": "H",  # as a query has it; empty if it is in no table: it is compared with nothing
     "name_list": "I",  # by which events find it; see `NAMES_HEAD_BYTES`
     "group": "I",
     "position": "H",
     "record_keys": "H",  # of the records that name it, `KEY_BYTES` each
+    "representative": "I",
+    "rare": "I",  # `RARE` and `RARE_TEXTS`; empty if all of them are
+}
+"""Texts of a cluster, and the types of their lengths. What is not there is empty. Samples and
+events chosen by chance are fields of another key."""
+
+RARE = Layout(
+    "<",
+    until_us="i7",  # clock until which its tombstone is kept; 0 without one
+    learned="I7",  # bit i: the word i of its representative is a learned variable
+)
+"""Numbers that most clusters do not have."""
+
+RARE_TEXTS: Final = {
     "into": "B",  # the id of the cluster into which it has merged
     "merged": "I",  # clusters that merged into it since its last summary: `MERGED_CLUSTER` each
     "snapshot": "I",  # the summary that is claimed: `SNAPSHOT`, and what follows it
     "chosen": "I",  # fields of the events chosen by chance that belong to that summary
-    "representative": "I",
 }
-"""Texts of a cluster, and the types of their lengths. What is not there is empty. Samples and
-events chosen by chance are fields of another key."""
 
 SEARCHED_BYTES = 1024
 """More than the numbers of a cluster, its fingerprint, its sketch and its first name take, which
@@ -194,9 +227,12 @@ without its fingerprint."""
 
 BAND_KEY_BYTES = bands.KEY_BYTES
 """Of the key of a band. A fingerprint is `bands.BANDS` of them."""
-SKETCH_HEAD = Layout(">", head="H")
-"""Where fingerprints are keys of bands, the first number of a sketch (`tables.sketches`); others
-have as many bytes. Otherwise hashes of a sketch have `SKETCH_HASH_BYTES`."""
+SKETCH_HEAD = Layout(">", head="B", values="B")
+"""What a packed sketch begins with, where fingerprints are keys of bands (`tables.sketches.pack`).
+Otherwise a sketch is hashes of `SKETCH_HASH_BYTES`."""
+MIRRORED = Layout(">", id=f"{ID_BYTES}s", fingerprint=f"{bands.BITS // 8}s", similarity="d")
+"""What the caller's mirror holds near a query, and how similar they are. The packed sketch that it
+has compared follows, behind two bytes with its length: empty if it knows none."""
 IN_TABLES = Layout(">", tables="H")
 """The tables that hold the representative's keys, the first in the highest bit: a key that was full
 when the cluster was opened is not in its table."""
@@ -275,7 +311,8 @@ QUERY_COUNT = Layout(">", count="I")
 
 QUERY_TEXTS = ("fingerprint", "sketch", "group", "position", "members", "mirrored")
 """The last is what the caller's mirror holds near the query: id ‖ fingerprint, for each. If
-fingerprints are the keys of bands, `IN_TABLES` stands before them: tables that may be full."""
+fingerprints are the keys of bands, `IN_TABLES` stands before them, tables that may be full, and
+they are `MIRRORED`."""
 
 RESOLUTION = Layout(">", id="Q", opened_us="d", last_us="d", distance="B", flags="B", learned="d")
 """The answer to a query."""
@@ -397,6 +434,14 @@ FOUND = Layout(
 # ------------------------------------------------------------ for the scripts
 
 
+def _lua_texts(types: Mapping[str, str]) -> str:
+    return "".join(f"{_lua_type(code)}c0" for code in types.values())
+
+
+def _with_lengths(places: Sequence[str]) -> str:
+    return ", ".join(f"#{place}, {place}" for place in places)
+
+
 def _constants() -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in list(globals().items()):
@@ -413,16 +458,24 @@ def _constants() -> dict[str, str]:
     found["GROUP_FACTOR_HIGH"], found["GROUP_FACTOR_LOW"] = str(high), str(low)
     found["LEARNED"] = "'" + "\\255" * ENTRY_VALUE_BYTES + "'"
     found["REPEATED"], found["MAX_MERGED_NAMED"] = str(REPEATED), str(MAX_MERGED_NAMED)
-    for place, field in enumerate((*CLUSTER.names, *CLUSTER_TEXTS), 1):
+    fields = (*CLUSTER.names, *CLUSTER_TEXTS, *RARE.names, *RARE_TEXTS)
+    for place, field in enumerate(fields, 1):
         found[f"C_{field.upper()}"] = str(place)
-    texts = "".join(f"{_lua_type(code)}c0" for code in CLUSTER_TEXTS.values())
-    found["WHOLE_CLUSTER"] = f"'{CLUSTER.lua}{texts}'"
-    places = [f"c[{place}]" for place in range(1, len(CLUSTER.names) + len(CLUSTER_TEXTS) + 1)]
-    numbers, of_texts = places[: len(CLUSTER.names)], places[len(CLUSTER.names) :]
-    found["NUMBERS_OF_C"] = ", ".join(numbers)
-    found["TEXTS_OF_C"] = ", ".join(f"#{place}, {place}" for place in of_texts)
-    found["NO_TEXTS"] = ", ".join(["''"] * len(CLUSTER_TEXTS))
+    places = [f"c[{place}]" for place in range(1, len(fields) + 1)]
+    texts_at, rare_at = len(CLUSTER.names), len(CLUSTER.names) + len(CLUSTER_TEXTS)
+    rare_texts_at = rare_at + len(RARE.names)
+    found["WHOLE_CLUSTER"] = f"'{CLUSTER.lua}{_lua_texts(CLUSTER_TEXTS)}'"
+    found["NUMBERS_OF_C"] = ", ".join(places[:texts_at])
+    found["TEXTS_OF_C"] = _with_lengths(places[texts_at:rare_at])
+    found["RARE"] = f"'{RARE.lua}{_lua_texts(RARE_TEXTS)}'"
+    found["RARE_OF_C"] = ", ".join(places[rare_at:])
+    found["RARE_NUMBERS_OF_C"] = ", ".join(places[rare_at:rare_texts_at])
+    found["RARE_TEXTS_OF_C"] = _with_lengths(places[rare_texts_at:])
+    found["NOTHING_RARE"] = ", ".join(["0"] * len(RARE.names) + ["''"] * len(RARE_TEXTS))
+    found["NO_TEXTS"] = ", ".join(["''"] * len(CLUSTER_TEXTS) + [found["NOTHING_RARE"]])
     found["RECORD_SLICE"], found["RECORD_SLICE_FIELDS"] = "'>Bc0B'", "digits, records, first_at"
+    found["MIRRORED"] = f"'{MIRRORED.lua}Hc0'"
+    found["MIRRORED_FIELDS"] += ", sketch, behind"
     found["QUERY"] = f"'{QUERY.lua}{'I4c0' * len(QUERY_TEXTS)}'"
     found["QUERY_FIELDS"] = ", ".join((*QUERY.names, *QUERY_TEXTS))
     found["ASKED"] = f"'{ASKED.lua}{'I4c0' * len(ASKED_TEXTS)}'"

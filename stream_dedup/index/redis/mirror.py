@@ -423,16 +423,12 @@ async def read_wanted(client: RedisClient, shard: ShardKeys, mirror: Mirror) -> 
     for (owner, cluster), stored in zip(wanted, answers, strict=True):
         sketch, _ = codec.unpack_searched(stored) if stored else (b"", b"")
         whole = sketch if sketch and not len(sketch) % SKETCH_HASH_BYTES else b""
-        mirror.note_sketch(owner, cluster, in_machine_order(whole, "Q"))
+        mirror.note_sketch(owner, cluster, _in_machine_order(whole))
 
 
-def in_machine_order(sketch: bytes, hash_type: str) -> bytes:
-    """Return a sketch as `Query` has it, which is stored big-endian.
-
-    Raises:
-        ValueError: it is cut off.
-    """
-    hashes = array(hash_type, sketch)
+def _in_machine_order(sketch: bytes) -> bytes:
+    """Return a sketch as `Query` has it, which is stored big-endian."""
+    hashes = array("Q", sketch)
     if byteorder == "little":
         hashes.byteswap()
     return hashes.tobytes()

@@ -33,7 +33,7 @@ from stream_dedup.tables.entries import MAX_SLICES, make_entries
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.planner import REDIS, choose
 
-FORMAT = 6
+FORMAT = 7
 """Version of what is stored. Raised when an older program could not read or maintain it."""
 
 MAX_SHARDS = 256

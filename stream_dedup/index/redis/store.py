@@ -505,8 +505,8 @@ class RedisIndex:
         for identity, answer in zip(clusters, answers, strict=True):
             cluster = codec.unpack_cluster(answer) if answer else None
             if cluster is not None and not cluster.gone:
-                value = codec.unpack_texts(answer).representative
-                found[identity] = Representative(value, cluster.learned)
+                texts = codec.unpack_texts(answer)
+                found[identity] = Representative(texts.representative, texts.learned)
         return found
 
     def _known_number_of(self, identity: int) -> int | None:

@@ -342,7 +342,7 @@ def print_details(namespace: Namespace, found: Details, recipe: Recipe | None, f
         "queues": {
             key: score if key == "gone" else _score(score) for key, score in found.scores.items()
         },
-        "remembered_until": when(numbers.until_us) if numbers.until_us else None,
+        "remembered_until": when(texts.until_us) if texts.until_us else None,
         "ttl_s": found.ttl_ms // 1000 if found.ttl_ms >= 0 else None,
         "group": text_of(codec.without_variant(texts.group)),
         "position": dict(zip(("partition", "offset", "source"), position, strict=False)),

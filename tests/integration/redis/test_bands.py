@@ -17,6 +17,7 @@ from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Position
 from stream_dedup.tables.entries import mixed
+from stream_dedup.tables.sketches import features, reference_jaccard, threshold
 from stream_dedup.tools.index_inspector import check as checking
 from stream_dedup.tools.index_inspector.check import check
 from stream_dedup.tools.index_inspector.clusters import details, print_details
@@ -119,6 +120,34 @@ async def test_a_crowd_costs_a_bounded_number_of_commands(redis_server: RedisSer
         assert (size.clusters, size.truncated) == (160, 160 - CROWD)
         held = [redis_server.command("STRLEN", key) for key in slices(redis_server)]
         assert held == [CROWD * MEMBER_BYTES] * BANDS
+
+
+@pytest.mark.parametrize("mirror_size", [0, 1000])
+@in_loop
+async def test_scripts_compare_packed_sketches_as_the_reference(
+    redis_server: RedisServer, mirror_size: int
+) -> None:
+    redis_server.command("FLUSHALL")
+    rng, jaccard = random.Random(13), BANDED.match.jaccard
+    asking, expected = list[Query](), list[bool]()
+    async with opened(redis_server.url, BANDED, windows=WIDE, mirror_size=mirror_size) as index:
+        for number in range(200):
+            size = rng.choice((2, 9, 30, 100, 140, 300, 2000))
+            words = [rng.getrandbits(40) for _ in range(size)]
+            if number % 2:  # hashes in the upper half alone
+                words = [word for word in words if word * 0x9E37_79B1 >> 31 & 1] or [1]
+            size = len(words)
+            other = rng.sample(words, int(size * rng.uniform(0.3, 1)))
+            other += [rng.getrandbits(40) for _ in range(int(size * rng.uniform(0, 0.7)))]
+            first = asked(number, rng.getrandbits(BITS), words)
+            await index.resolve([first], START_US)
+            second = asked(1000 + number, first.fingerprint, other or words)
+            least = threshold(jaccard, min(features(first.sketch), features(second.sketch)))
+            asking.append(second)
+            expected.append(reference_jaccard(first.sketch, second.sketch) < least)
+        answers = [(await index.resolve([query], START_US))[0].new for query in asking]
+    assert answers == expected
+    assert 20 < sum(expected) < 180
 
 
 @in_loop

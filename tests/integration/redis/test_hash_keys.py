@@ -171,9 +171,9 @@ async def test_a_namespace_without_a_key_is_refused_with_a_remedy(
     redis_server.command("HDEL", meta, "key")
     assert f"damaged layout in {meta.decode()}; delete it" in await refusal(redis_server)
 
-    redis_server.command("HSET", meta, "layout", layout.replace(b'"format": 6', b'"format": 2'))
+    redis_server.command("HSET", meta, "layout", layout.replace(b'"format": 7', b'"format": 2'))
     message = await refusal(redis_server)
-    assert "is stored in format 2, this program reads 6; use another namespace" in message
+    assert "is stored in format 2, this program reads 7; use another namespace" in message
     assert "index delete-namespace" in message
 
 

@@ -127,7 +127,7 @@ async def test_a_format_with_other_fields_is_refused(make_redis: MakeRedis) -> N
     assert "in format 99" in str(await refused(server.url))
 
 
-@pytest.mark.parametrize("layout", ["{", "{}", '{"format": 6}', '{"format": 6, "more": 2}'])
+@pytest.mark.parametrize("layout", ["{", "{}", '{"format": 7}', '{"format": 7, "more": 2}'])
 @in_loop
 async def test_a_damaged_layout_is_refused_naming_its_key(
     make_redis: MakeRedis, layout: str

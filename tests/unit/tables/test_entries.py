@@ -25,6 +25,7 @@ from stream_dedup.tables.entries import (
     slice_of,
 )
 from stream_dedup.tables.permutation import MAX_TABLES, Layout
+from stream_dedup.tables.sketches import sketch
 
 KINDS: dict[str, Any] = {"native": native.NativeEntries, "reference": ReferenceEntries}
 BAND_LAYOUT = Layout(BITS, BANDS - 1, BANDS)
@@ -153,9 +154,7 @@ def test_native_members_of_bands_equal_the_reference(
     assert (other.prefix_bytes, other.member_bytes) == (3, 11)
 
 
-SHORT_HASHES = st.lists(st.integers(0, 2**16 - 1), max_size=129).map(
-    lambda hashes: array("H", hashes).tobytes()
-)
+SKETCHES = st.sets(st.integers(0, 2**32 - 1), max_size=200).map(sketch)
 
 
 @given(SLICES, st.data(), st.builds(Prefixes, TEXTS, TEXTS, TEXTS))
@@ -164,7 +163,7 @@ def test_native_rows_of_bands_are_packed_as_the_reference(
 ) -> None:
     row = st.tuples(
         TIMES, TIMES, OWNERS, GROUPS, OWNERS, st.integers(0, MAX_SLICES - 1),
-        st.integers(0, 2**BITS - 1), st.booleans(), SHORT_HASHES, TEXTS, TEXTS, TEXTS,
+        st.integers(0, 2**BITS - 1), st.booleans(), SKETCHES, TEXTS, TEXTS, TEXTS,
     )  # fmt: skip
     rows = data.draw(st.lists(row, max_size=5))
     reference, other = (kind(BAND_LAYOUT, slices) for kind in BAND_KINDS.values())
@@ -213,7 +212,7 @@ def test_slice_and_mark_tell_the_keys_of_a_band_apart(kind: str) -> None:
 def test_keys_of_bands_have_one_layout(kind: str) -> None:
     with pytest.raises(ValueError, match="not a layout of the keys"):
         BAND_KINDS[kind](Layout(64, 3, 5), 64)
-    with pytest.raises(ValueError, match="2 bytes each"):
+    with pytest.raises(ValueError, match="two bytes each"):
         BAND_KINDS[kind](BAND_LAYOUT, 64).pack([row(hashes=bytes(5))], PREFIXES)
     with pytest.raises(OverflowError):
         BAND_KINDS[kind](BAND_LAYOUT, 64).pack([row(fingerprint=2**BITS)], PREFIXES)

@@ -15,9 +15,13 @@ from stream_dedup.tables.sketches import (
     VALUE_BITS,
     fastest_alike,
     fastest_jaccard,
+    fastest_pack,
+    fastest_unpack,
     features,
     reference_alike,
     reference_jaccard,
+    reference_pack,
+    reference_unpack,
     sketch,
 )
 
@@ -39,6 +43,57 @@ def test_the_least_hashes_of_a_large_set_fill_two_bytes(hashes: set[int], down: 
     expected = sorted({x >> shift for x in least[:SKETCH]})
     assert (is_cut, values) == (len(least) > SKETCH, expected)
     assert not is_cut or shift == 0 or values[-1] >> VALUE_BITS - 1 == 1
+
+
+@given(SETS)
+def test_a_packed_sketch_is_unpacked_to_what_it_was(hashes: set[int]) -> None:
+    whole = sketch(hashes)
+    packed = reference_pack(whole)
+    assert fastest_pack()(whole) == packed
+    assert reference_unpack(packed) == fastest_unpack()(packed) == whole
+
+
+def test_packed_values_take_eight_bits_and_some_three() -> None:
+    rng = random.Random(5)
+    sizes = [len(reference_pack(sketch(rng.getrandbits(32) for _ in range(n)))) for n in (80, 900)]
+    assert sizes[0] <= 2 + 80 + 42
+    assert sizes[1] <= 2 + 128 + 48
+
+
+@given(SETS.map(sketch).map(reference_pack), st.data())
+def test_damaged_sketches_are_refused_or_read_as_the_reference(
+    packed: bytes, data: st.DataObject
+) -> None:
+    cut = data.draw(st.integers(0, len(packed)))
+    damaged = bytearray(packed[:cut] + data.draw(st.binary(max_size=3)))
+    for at in data.draw(st.lists(st.integers(0, max(0, len(damaged) - 1)), max_size=3)):
+        damaged[at : at + 1] = data.draw(st.binary(min_size=1, max_size=1))
+    read = list[bytes | None]()
+    for unpack in (reference_unpack, fastest_unpack()):
+        try:
+            read.append(unpack(bytes(damaged)))
+        except ValueError:
+            read.append(None)
+    assert read[0] == read[1]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [b"\x20", b"\x20\x02\x01", bytes.fromhex("2002050480c0"), bytes.fromhex("20010180" + "00")],
+)
+@pytest.mark.parametrize("unpack", [reference_unpack, fastest_unpack()])
+def test_a_damaged_sketch_is_refused(unpack: Callable[[bytes], bytes], damaged: bytes) -> None:
+    with pytest.raises(ValueError, match="damaged"):
+        unpack(damaged)
+
+
+@pytest.mark.parametrize("pack", [reference_pack, fastest_pack()])
+def test_only_sketches_are_packed(pack: Callable[[bytes], bytes]) -> None:
+    for numbers in ([32, 5, 5], [32, 5, 4], [256, 1], [32, *range(256)]):
+        with pytest.raises(ValueError, match="no sketch"):
+            pack(array("H", numbers).tobytes())
+    with pytest.raises(ValueError, match="two bytes each"):
+        pack(bytes(3))
 
 
 @given(SETS, SETS)

@@ -44,20 +44,36 @@ local function distances()
   end
 end
 
--- So many values of a sketch, from a place on. (unpack returns the next place too.)
-local VERIFYING_WORK, FIRST_VALUES = 3, 32
-local value_formats = {}
-local function values_of(sketch, from, count)
-  value_formats[count] = value_formats[count] or '>' .. string.rep('I' .. SKETCH_HEAD_BYTES, count)
-  local values = {unpack_bytes(value_formats[count], sketch, from * SKETCH_HEAD_BYTES + 1)}
-  values[count + 1] = nil
-  return values
-end
-
--- How many bits of its hashes a sketch has left out, and whether there are more hashes.
+-- What a packed sketch says first (see tables/sketches.py): how many bits of its hashes it has left out, whether
+-- there are more hashes, and how many values it has.
 local function head_of(sketch)
   local SKETCH_HEAD_FIELDS = unpack_bytes(SKETCH_HEAD, sketch)
-  return math.floor(head / 2), head % 2 == 1
+  return math.floor(head / 2), head % 2 == 1, values
+end
+
+-- Read values of a sketch that has `count`: those of the bytes of its row from a place on, up to another one.
+-- They follow those that were read before. `steps`: by byte, what its ones add to the first eight bits.
+local VERIFYING_WORK, FIRST_BYTES = 3, 16
+local steps = {}
+local function read_values(values, sketch, count, from, to)
+  local read = #values
+  local row = {byte(sketch, SKETCH_HEAD_BYTES + count + from, SKETCH_HEAD_BYTES + count + to)}
+  local lows = {byte(sketch, SKETCH_HEAD_BYTES + read + 1, SKETCH_HEAD_BYTES + count)}
+  local at, first = 0, 256 * (8 * from - 8 - read)
+  for i = 1, #row do
+    local ones = steps[row[i]]
+    if not ones then
+      ones = {}
+      for place = 0, 7 do
+        if math.floor(row[i] / 2 ^ (7 - place)) % 2 == 1 then ones[#ones + 1] = 256 * (place - #ones) end
+      end
+      steps[row[i]] = ones
+    end
+    local count = #ones
+    for j = 1, count do values[read + j] = first + ones[j] + lows[at + j] end
+    read, at, first = read + count, at + count, first + 256 * (8 - count)
+  end
+  return values
 end
 
 -- Values without so many more bits, equal ones once.
@@ -74,26 +90,26 @@ end
 -- The Jaccard index of two sketches (see tables/sketches.py); 0 if it is below what two events of a
 -- cluster need, which is more of those with few features. Mostly a few values show that.
 local function similarity_to(sketch, jaccard)
-  local size = math.max(#sketch / SKETCH_HEAD_BYTES - 1, 0)
-  local shift, is_cut, all = 0, false, nil
-  if size > 0 then
-    shift, is_cut = head_of(sketch)
-    all = values_of(sketch, 1, size)
+  local size, shift, is_cut, all = 0, 0, false, nil
+  if sketch ~= '' then
+    shift, is_cut, size = head_of(sketch)
+    all = read_values({}, sketch, size, 1, #sketch)
   end
   return function(other)
     if other == sketch then return 1 end
-    local others = #other / SKETCH_HEAD_BYTES - 1
-    if size == 0 or others <= 0 then return 0 end
-    local its_shift, its_is_cut = head_of(other)
+    if size == 0 or other == '' then return 0 end
+    local its_shift, its_is_cut, others = head_of(other)
     local least = math.min(size, others) < FEW and math.max(jaccard, FEW_JACCARD) or jaccard
     local may_miss = (size + others) * (1 - least) / (1 + least) + 1e-6
     -- Of the other only as many values are unpacked as it takes.
     local mine, its, rest = all, nil, 0
     if its_shift == shift then
-      its = values_of(other, 1, math.min(others, FIRST_VALUES))
+      its = read_values({}, other, others, 1, FIRST_BYTES)
+      if #its == 0 then read_values(its, other, others, FIRST_BYTES + 1, #other) end
       rest = others - #its
     else
-      mine, its = coarser(all, its_shift - shift), coarser(values_of(other, 1, others), shift - its_shift)
+      mine = coarser(all, its_shift - shift)
+      its = coarser(read_values({}, other, others, 1, #other), shift - its_shift)
     end
     local i, j, shared, missed = 1, 1, 0, 0
     local a, b = mine[1], its[1]
@@ -113,8 +129,8 @@ local function similarity_to(sketch, jaccard)
         j = j + 1
         b = its[j]
         if not b and rest > 0 then
-          its, j, rest = values_of(other, 1 + others - rest, rest), 1, 0
-          b = its[1]
+          read_values(its, other, others, FIRST_BYTES + 1, #other)
+          b, rest = its[j], 0
         end
       end
     end

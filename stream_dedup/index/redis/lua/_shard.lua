@@ -1,8 +1,9 @@
 -- What all scripts share: one shard's clusters, their closing, and its stream time.
 --
 -- A cluster is the string c:<id>: its numbers (CLUSTER in layouts.py, which names all other layouts and
--- constants of the scripts too) and texts (CLUSTER_TEXTS). Where it has samples, or events chosen by
--- chance, they are fields of the hash v:<id>: 1, 2, 3 …, and see _sampled.lua.
+-- constants of the scripts too) and texts (CLUSTER_TEXTS), the last of which holds what most do not have
+-- (RARE). Where it has samples, or events chosen by chance, they are fields of the hash v:<id>: 1, 2, 3 …,
+-- and see _sampled.lua.
 -- A cluster of another incarnation was left behind when meta was lost: it does not count as stored.
 -- An opening counts once it is recorded: by the commit that holds the representative, which is the first
 -- to count events. Until then the cluster is *provisional*, and no other commit may count there.
@@ -26,24 +27,21 @@ end
 
 local INCARNATION = tonumber(sub(ARGV[1], 1, 8), 16)  -- eight digits are the four bytes of born
 
--- The numbers of a cluster; nil if it was left behind by data that was lost.
-local function unpack_cluster(packed)
-  local c = {unpack_bytes(CLUSTER, packed)}
-  if c[C_BORN] == INCARNATION then return c end
-end
-
 local function pack_cluster(c)
   return pack_bytes(CLUSTER, NUMBERS_OF_C)
 end
 
 local function pack_whole(c)
+  local is_rare = c[C_UNTIL_US] ~= 0 or c[C_LEARNED] ~= 0 or c[C_INTO] ~= '' or c[C_MERGED] ~= '' or c[C_SNAPSHOT] ~= ''
+  c[C_RARE] = is_rare and pack_bytes(RARE, RARE_NUMBERS_OF_C, RARE_TEXTS_OF_C) or ''
   return pack_bytes(WHOLE_CLUSTER, NUMBERS_OF_C, TEXTS_OF_C)
 end
 
--- A cluster with its texts, as it is stored under a key; nil likewise.
+-- A cluster, as it is stored under a key; nil if it was left behind by data that was lost.
 local function read_cluster(id, key, stored)
   local c = stored and {unpack_bytes(WHOLE_CLUSTER, stored)}
   if c and c[C_BORN] == INCARNATION then
+    if c[C_RARE] == '' then RARE_OF_C = NOTHING_RARE else RARE_OF_C = unpack_bytes(RARE, c[C_RARE]) end
     c.id, c.key, c.is_changed_text = id, key, false
     return c
   end
@@ -108,6 +106,7 @@ end
 
 local function write_tombstone(c, kept_ms)
   for i = C_FINGERPRINT, C_REPRESENTATIVE do c[i] = '' end
+  for i = C_INTO, C_CHOSEN do c[i] = '' end
   call('SET', c.key, pack_whole(c), 'PX', string.format('%.0f', kept_ms))
 end
 
@@ -204,7 +203,7 @@ local function advance(heads_key)
 end
 
 local function is_provisional(c)
-  return c[C_EVENTS] == c[C_BASE]
+  return c[C_PROVISIONAL] == 1
 end
 
 -- What is to be purged once a cluster is closed.

@@ -271,8 +271,8 @@ do  -- a script has room for 200 local names
   local function show(c, number)
     local bit_value = 2 ^ (number % REPEATED)
     if math.floor(c[C_LEARNED] / bit_value) % 2 == 0 then
-      c[C_LEARNED] = c[C_LEARNED] + bit_value
-      c.is_changed = true
+      c[C_LEARNED], c[C_LEARNED_WORDS] = c[C_LEARNED] + bit_value, c[C_LEARNED_WORDS] + 1
+      c.is_changed, c.is_changed_text = true, true
     end
   end
 

@@ -84,7 +84,7 @@ for at = 1, #ARGV[7], BARE_DELTA_BYTES do
   local open = false
   if stored ~= '' then
     local CLUSTER_FIELDS = unpack_bytes(CLUSTER, stored)
-    if born == INCARNATION and state == OPEN and events > base then
+    if born == INCARNATION and state == OPEN and provisional == 0 then
       open = true
       events, bytes, counted = events + count, bytes + size, counted + count
       if earliest < first_us then first_us = earliest end
@@ -170,6 +170,7 @@ for i = 1, #deltas do
     c[C_SAMPLES], c[C_SAMPLED] = 0, 0
   end
   c[C_EVENTS], c[C_BYTES], counted = c[C_EVENTS] + count, c[C_BYTES] + size, counted + count
+  c[C_PROVISIONAL] = 0
   if earliest < c[C_FIRST_US] then c[C_FIRST_US] = earliest end
   if latest > c[C_LATEST_US] then c[C_LATEST_US] = latest end
   if earliest < c[C_SINCE_US] then c[C_SINCE_US] = earliest end

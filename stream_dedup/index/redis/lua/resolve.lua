@@ -235,13 +235,21 @@ end
 -- them: the entry may be of an earlier cluster with the same id. Nothing if the tables have to be searched.
 local function entries_of_mirror(q)
   local near, by_distance, fingerprints = {}, {}, {}
+  if IS_BANDS then q.compared, q.similarities = {}, {} end
   local from, length = full_from(q.fingerprint), #q.fingerprint
   local function add_entry(id, fingerprint)
     note(id, from(fingerprint), near, by_distance)
     fingerprints[id] = fingerprints[id] or {}
     table.insert(fingerprints[id], fingerprint)
   end
-  for at = 1 + (IS_BANDS and IN_TABLES_BYTES or 0), #q.mirrored, ID_BYTES + length do
+  local at = IN_TABLES_BYTES + 1
+  while IS_BANDS and at <= #q.mirrored do
+    local MIRRORED_FIELDS = unpack_bytes(MIRRORED, q.mirrored, at)
+    at = behind
+    add_entry(id, fingerprint)
+    if sketch ~= '' then q.compared[id], q.similarities[id] = sketch, similarity end
+  end
+  for at = 1, IS_BANDS and 0 or #q.mirrored, ID_BYTES + length do
     local behind = at + ID_BYTES
     local id, fingerprint = sub(q.mirrored, at, behind - 1), sub(q.mirrored, behind, behind + length - 1)
     if id == PENDING_HERE or id == PENDING then
@@ -293,8 +301,12 @@ local function search(q)
     local c = live[i]
     local distance, similarity, admitted = nil, 0, true
     if verifies then
-      like = like or similarity_to(q.sketch, jaccard)
-      similarity = like(c[C_SKETCH])
+      if q.compared and q.compared[c.id] == c[C_SKETCH] then
+        similarity = q.similarities[c.id]
+      else
+        like = like or similarity_to(q.sketch, jaccard)
+        similarity = like(c[C_SKETCH])
+      end
       admitted = similarity >= jaccard
       work = work + VERIFYING_WORK
     end
@@ -400,20 +412,20 @@ local function open(q, earlier)
         call('ZREM', due, c.id)
       end
     end
-    c[C_BASE] = c[C_EVENTS]
   else
     if waiting() > math.max(1000, max_clusters) then return nil end
-    c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, OPEN, now_s,
-      INCARNATION, 0, 0, NO_TIME_US, 0, NO_TEXTS, id = q.id, key = q.key}
+    c = {q.first, q.last, q.first, q.first, 0, 0, q.first, 0, NO_TIME_US, 0, 0, 0, 0, 0, OPEN, 1, OPEN, 0, 0, 0,
+      now_s, INCARNATION, NO_TEXTS, id = q.id, key = q.key}
     -- One with this id may have vanished, and what named it is not purged yet: names have to be checked.
     if stored_meta[6] or has_vanished then c[C_BEFORE] = GONE end
     if earlier and earlier[C_UNTIL_US] >= now_us then  -- it was delivered again late
       c[C_REVISION], c[C_EVENTS], c[C_UNTIL_US] = earlier[C_REVISION], earlier[C_EVENTS], earlier[C_UNTIL_US]
-      c[C_EMITTED], c[C_BASE], c[C_BEFORE], c[C_BYTES] = c[C_EVENTS], c[C_EVENTS], GONE, earlier[C_BYTES]
+      c[C_EMITTED], c[C_BEFORE], c[C_BYTES] = c[C_EVENTS], GONE, earlier[C_BYTES]
     end
   end
   c[C_OPENED_US], c[C_LAST_US], c[C_STATE], c[C_NAMES], c[C_SEARCHABLE] = q.first, q.last, OPEN, 1, q.near and 1 or 0
   c[C_GROUP], c[C_SKETCH], c[C_POSITION], c[C_LEARNED], c[C_RENEWED_S] = q.group, q.sketch, q.position, 0, now_s
+  c[C_PROVISIONAL], c[C_LEARNED_WORDS] = 1, 0
   local its_keys = learn > 0 and keys_of_new(q) or nil
   c.is_noted = its_keys ~= nil
   c[C_RECORD_KEYS] = its_keys or c[C_RECORD_KEYS]
@@ -656,7 +668,7 @@ local function resolve_all()
       fingerprint = fingerprint, sketch = sketch, group = group, position = position, members = members,
       mirrored = mirrored, near = #members > 0, inserted = false, words = 0, plain = false,
       slices = 0, keys_at = 0, places_at = 0, places = false, slots = false, own_record = false, group_hash = false,
-      owners = false, crowds = 0,
+      owners = false, crowds = 0, compared = false, similarities = false,
       in_tables = #members > 0 and 2 ^ tables - 1 or 0}
     if learn > 0 then words_at = unpack_pattern(q, words_at) end
     if not full_from then

@@ -247,24 +247,23 @@ local function open(at, id, ticket, q)
       add('waiting', -1)
       if c[C_DUE] == 1 then call('ZADD', due, c[C_EMITTED_US] + every_us, id) else call('ZREM', due, id) end
     end
-    c[C_BASE] = c[C_EVENTS]
   else
     if is_full() then
       forget(KEYS[at + 1], id .. ticket)
       return ANSWERS[ANSWER_FULL]
     end
-    c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, OPEN, now_s,
-      INCARNATION, 0, 0, NO_TIME_US, 0, NO_TEXTS, id = id, key = key}
+    c = {q.first, q.last, q.first, q.first, 0, 0, q.first, 0, NO_TIME_US, 0, 0, 0, 0, 0, OPEN, 1, OPEN, 0, 0, 0,
+      now_s, INCARNATION, NO_TEXTS, id = id, key = key}
     if earlier and earlier[C_UNTIL_US] >= now_us then  -- it was delivered again late
       c[C_REVISION], c[C_EVENTS], c[C_UNTIL_US] = earlier[C_REVISION], earlier[C_EVENTS], earlier[C_UNTIL_US]
-      c[C_EMITTED], c[C_BASE], c[C_BEFORE], c[C_BYTES] = c[C_EVENTS], c[C_EVENTS], GONE, earlier[C_BYTES]
+      c[C_EMITTED], c[C_BEFORE], c[C_BYTES] = c[C_EVENTS], GONE, earlier[C_BYTES]
     end
   end
   call('HDEL', begun, id .. ticket)
   call('DEL', KEYS[at + 1])  -- it holds the ticket
   c[C_OPENED_US], c[C_LAST_US], c[C_STATE], c[C_NAMES], c[C_SEARCHABLE] = q.first, q.last, OPEN, 1, q.near
   c[C_RENEWED_S], c.ticket, c[C_FINGERPRINT], c[C_SKETCH] = now_s, ticket, q.fingerprint, q.sketch
-  c[C_GROUP], c[C_POSITION] = q.group, q.position
+  c[C_GROUP], c[C_POSITION], c[C_PROVISIONAL] = q.group, q.position, 1
   c[C_NAME_LIST] = pack_bytes(SPREAD_NAMES, ticket, #q.group, q.group) .. name_of(q, q.near == 1)
   add('fingerprints', q.near)
   call('SET', key, pack_whole(c), 'PX', ttl)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import pytest
 
@@ -10,6 +11,7 @@ from stream_dedup.clustering.linkage import Linkage
 from stream_dedup.fingerprint.bands import BANDS, BITS, CROWD, KEY_BYTES
 from stream_dedup.index.redis.bands_mirror import LARGEST_CROWD, BandsMirror
 from stream_dedup.index.redis.mirror import UNKNOWN
+from stream_dedup.tables.sketches import reference_jaccard, reference_pack
 from tests.contract.driver import BANDED, sketch_of
 
 RNG = random.Random(7)
@@ -35,11 +37,16 @@ def sharing(fingerprint: int, band: int) -> int:
 FIRST = RNG.getrandbits(BITS)
 
 
-def packed(fingerprint: int, cluster: int, full: int = 0) -> bytes:
+def packed(
+    fingerprint: int, cluster: int, full: int = 0, sketch: bytes = ALIKE, similarity: float = 1
+) -> bytes:
+    compared = reference_pack(sketch)
     return (
         full.to_bytes(2, "big")
         + cluster.to_bytes(8, "big")
         + fingerprint.to_bytes(BITS // 8, "big")
+        + struct.pack(">dH", similarity, len(compared))
+        + compared
     )
 
 
@@ -58,7 +65,14 @@ def test_a_stranger_who_shares_a_key_is_not_sent(mirror: BandsMirror) -> None:
 
 def test_a_cluster_whose_sketch_is_not_known_is_sent(mirror: BandsMirror) -> None:
     mirror.take([(0, FIRST, 42)])
-    assert mirror.near(0, sharing(FIRST, 3), ALIKE) == packed(FIRST, 42)
+    assert mirror.near(0, sharing(FIRST, 3), ALIKE) == packed(FIRST, 42, 0, b"", 0)
+
+
+def test_how_similar_a_cluster_is_is_sent_with_what_was_compared(mirror: BandsMirror) -> None:
+    known = sketch_of(range(5, 33))
+    mirror.take_clusters([(0, FIRST, 42, known)])
+    expected = packed(FIRST, 42, 0, known, reference_jaccard(known, ALIKE))
+    assert mirror.near(0, sharing(FIRST, 3), ALIKE) == expected
 
 
 def test_what_is_about_to_be_inserted_has_the_tables_searched(mirror: BandsMirror) -> None:

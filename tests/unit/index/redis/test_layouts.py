@@ -25,7 +25,8 @@ FILES = sorted(file.name for file in LUA.iterdir() if file.name.endswith(".lua")
 @pytest.mark.parametrize(
     ("layout", "stored"),
     [
-        (layouts.CLUSTER, "<10d2H5B2I3dH"),
+        (layouts.CLUSTER, "<7s7s7s7s6s6s7s7s7sI3H7B2I"),
+        (layouts.RARE, "<7s7s"),
         (layouts.SNAPSHOT, "<5d2BdH8sd"),
         (layouts.MERGED_CLUSTER, "<8sd"),
         (layouts.ENTRY, ">B3s8s"),
@@ -55,17 +56,20 @@ def test_the_sizes_of_stored_parts_do_not_change() -> None:
 
 
 def test_scripts_get_the_same_format_as_python() -> None:
-    assert LUA_CONSTANTS["CLUSTER"] == "'<ddddddddddHHBBBBBI4I4dddH'"
+    assert LUA_CONSTANTS["CLUSTER"] == "'<i7i7i7i7I6I6i7I7i7I4HHHBBBBBBBI4I4'"
     assert LUA_CONSTANTS["BARE_DELTA"] == "'<ddddc8c16'"
     assert LUA_CONSTANTS["RESOLUTION"] == "'>c8ddBBd'"
-    assert LUA_CONSTANTS["CLUSTER_STATE_AT"] == str(1 + calcsize("<10d2H"))
+    assert LUA_CONSTANTS["CLUSTER_STATE_AT"] == str(1 + calcsize("<61sI3HB"))
     assert LUA_CONSTANTS["SNAPSHOT_STATE_AT"] == str(1 + calcsize("<5d"))
 
 
 def test_a_cluster_has_the_fields_of_its_layout() -> None:
     assert codec.Cluster._fields == layouts.CLUSTER.names
-    assert codec.ClusterTexts._fields == tuple(layouts.CLUSTER_TEXTS)
-    assert list(layouts.CLUSTER_TEXTS.values()) == list("BHIIHHBIIII")  # stored
+    *texts, rare = layouts.CLUSTER_TEXTS
+    rare_fields = (*layouts.RARE.names, *layouts.RARE_TEXTS)
+    assert (rare, codec.ClusterTexts._fields) == ("rare", (*texts, *rare_fields))
+    assert list(layouts.CLUSTER_TEXTS.values()) == list("BHIIHHII")  # stored
+    assert list(layouts.RARE_TEXTS.values()) == list("BIII")
 
 
 def test_queries_are_packed_as_their_layout_says() -> None:
