@@ -8,7 +8,7 @@
 --       that was inserted (zeros: nothing was), then the names of its own calls that are not answered
 --       yet; then the queries: QUERY_COUNT, and for each QUERY and, each behind its length, its
 --       fingerprint, sketch, group, position, its members of all tables one after the other, and what
---       the caller's mirror holds near it: id ‖ fingerprint each, or '?' if that is not known; an id of
+--       the caller's mirror holds near it (see QUERY_TEXTS), or '?' if that is not known; an id of
 --       0 stands for what a query before it inserts, of 1 for what another call of the caller does; then for
 --       each query the keys of its pattern: PATTERN, and what one_off.py says
 -- Returns {resolutions, MIRROR_STATE, calls that the caller has not seen …}.
