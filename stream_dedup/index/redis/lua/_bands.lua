@@ -53,7 +53,7 @@ end
 
 -- Read values of a sketch that has `count`: those of the bytes of its row from a place on, up to another one.
 -- They follow those that were read before. `steps`: by byte, what its ones add to the first eight bits.
-local VERIFYING_WORK, FIRST_BYTES = 3, 16
+local VERIFYING_WORK, FIRST_BYTES = 3, 20
 local steps = {}
 local function read_values(values, sketch, count, from, to)
   local read = #values
@@ -89,55 +89,53 @@ end
 
 -- The Jaccard index of two sketches (see tables/sketches.py); 0 if it is below what two events of a
 -- cluster need, which is more of those with few features. Mostly a few values show that.
+local function set_of(values)
+  local set = {}
+  for i = 1, #values do set[values[i]] = true end
+  return set
+end
+
 local function similarity_to(sketch, jaccard)
-  local size, shift, is_cut, all = 0, 0, false, nil
+  local size, shift, is_cut, all, all_set = 0, 0, false, nil, nil
   if sketch ~= '' then
     shift, is_cut, size = head_of(sketch)
     all = read_values({}, sketch, size, 1, #sketch)
+    all_set = set_of(all)
   end
   return function(other)
     if other == sketch then return 1 end
     if size == 0 or other == '' then return 0 end
     local its_shift, its_is_cut, others = head_of(other)
     local least = math.min(size, others) < FEW and math.max(jaccard, FEW_JACCARD) or jaccard
-    local may_miss = (size + others) * (1 - least) / (1 + least) + 1e-6
-    -- Of the other only as many values are unpacked as it takes.
-    local mine, its, rest = all, nil, 0
-    if its_shift == shift then
-      its = read_values({}, other, others, 1, FIRST_BYTES)
-      if #its == 0 then read_values(its, other, others, FIRST_BYTES + 1, #other) end
-      rest = others - #its
-    else
-      mine = coarser(all, its_shift - shift)
-      its = coarser(read_values({}, other, others, 1, #other), shift - its_shift)
+    -- Of the other only as many values are unpacked as it takes, if where it ends is of no account.
+    local is_whole = its_is_cut or its_shift ~= shift
+    local mine, mine_set = all, all_set
+    local its = read_values({}, other, others, 1, is_whole and #other or FIRST_BYTES)
+    if its_shift ~= shift then
+      mine, its = coarser(all, its_shift - shift), coarser(its, shift - its_shift)
+      mine_set = set_of(mine)
     end
-    local i, j, shared, missed = 1, 1, 0, 0
-    local a, b = mine[1], its[1]
-    while a and b do
-      local same, ours = a == b, a <= b
-      if same then
+    local reach, ours = is_cut and mine[#mine] or 65535, #mine
+    if its_is_cut then reach = math.min(reach, its[#its]) end
+    while ours > 0 and mine[ours] > reach do ours = ours - 1 end
+    local may_miss = (others - least * ours) / (1 + least) + 1e-6
+    local i, shared, missed = 1, 0, 0
+    while true do
+      local value = its[i]
+      if not value and not is_whole then
+        read_values(its, other, others, FIRST_BYTES + 1, #other)
+        value, is_whole = its[i], true
+      end
+      if not value or value > reach then break end
+      if mine_set[value] then
         shared = shared + 1
       else
         missed = missed + 1
         if missed > may_miss then return 0 end
       end
-      if ours then
-        i = i + 1
-        a = mine[i]
-      end
-      if same or not ours then
-        j = j + 1
-        b = its[j]
-        if not b and rest > 0 then
-          read_values(its, other, others, FIRST_BYTES + 1, #other)
-          b, rest = its[j], 0
-        end
-      end
+      i = i + 1
     end
-    -- What is left of one of them counts if the other has no more hashes than its sketch.
-    if a and not its_is_cut then missed = missed + #mine - i + 1 end
-    if b and not is_cut then missed = missed + #its - j + 1 + rest end
-    local similarity = shared / (shared + missed)
+    local similarity = shared / (ours + missed)
     return similarity >= least and similarity or 0
   end
 end
