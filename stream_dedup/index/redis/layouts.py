@@ -53,24 +53,25 @@ class Layout:
         self.struct: Final = Struct(order + "".join(types))
         self.lua: Final = order + "".join(map(_lua_type, fields.values()))
         self._order: Literal["little", "big"] = "little" if order == "<" else "big"
-        self._signed = [
-            code[0] == "i" if _INTEGER.fullmatch(code) else None for code in fields.values()
+        self._integers = [
+            (place, code[0] == "i")
+            for place, code in enumerate(fields.values())
+            if _INTEGER.fullmatch(code)
         ]
         self._starts = {
             name: 1 + calcsize(order + "".join(types[:place])) for place, name in enumerate(fields)
         }
 
     def integers(self, packed: bytes) -> list[int]:
-        """Unpack fields that are numbers, all of them, from the beginning of what is stored.
+        """Unpack fields that are integers, all of them, from the beginning of what is stored.
 
         Raises:
             struct.error: it is cut off.
         """
-        values = zip(self.struct.unpack_from(packed), self._signed, strict=True)
-        return [
-            int(value) if signed is None else int.from_bytes(value, self._order, signed=signed)
-            for value, signed in values
-        ]
+        values = [*self.struct.unpack_from(packed)]
+        for place, signed in self._integers:
+            values[place] = int.from_bytes(values[place], self._order, signed=signed)
+        return values
 
     def constants(self, name: str) -> dict[str, str]:
         """The constants of scripts, by name."""
