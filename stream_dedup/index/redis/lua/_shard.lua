@@ -211,76 +211,79 @@ local function piece_of(c)
   return pack_bytes(PIECE, c.id, #c[C_RECORD_KEYS] / KEY_BYTES) .. c[C_RECORD_KEYS] .. c[C_NAME_LIST]
 end
 
-local closed_ids, closed_names, closed_dues = {}, {}, {}
 local has_vanished = false
+local bury, write_buried, close, write_closed
 
--- Leave only the tombstone of a closed cluster. The caller then calls write_buried.
-local buried = {}
-local function bury(c)
-  buried[#buried + 1] = c.id
-  if has_values(c) then call('DEL', values_key(c.key)) end
-  c[C_STATE], c[C_UNTIL_US], c[C_NAMES], c[C_SEARCHABLE], c[C_DUE] = GONE, now_us + retention_us, 0, 0, 0
-  c[C_SAMPLES], c[C_SAMPLED] = 0, 0
-  write_tombstone(c, math.max(1, math.ceil(retention_us / 1000)))
-end
+do  -- a script has room for 200 local names
+  local buried, closed_ids, closed_names, closed_dues = {}, {}, {}, {}
 
--- Number the tombstones, and delete the oldest of too many.
-local function write_buried(gone)
-  if #buried == 0 then return end
-  local first, numbers = call('HINCRBY', META, 'buried', #buried) - #buried, {}
-  for i = 1, #buried do numbers[2 * i - 1], numbers[2 * i] = first + i, buried[i] end
-  call('ZADD', gone, unpack(numbers))
-  local over = math.min(2 * #buried, call('ZCARD', gone) - max_clusters)
-  local oldest = over > 0 and call('ZPOPMIN', gone, over) or {}
-  local forgotten, state_place = {}, tostring(CLUSTER_STATE_AT - 1)
-  for i = 1, #oldest, 2 do
-    local key = key_of(oldest[i])
-    if call('GETRANGE', key, state_place, state_place) == string.char(GONE) then forgotten[#forgotten + 1] = key end
+  -- Leave only the tombstone of a closed cluster. The caller then calls write_buried.
+  function bury(c)
+    buried[#buried + 1] = c.id
+    if has_values(c) then call('DEL', values_key(c.key)) end
+    c[C_STATE], c[C_UNTIL_US], c[C_NAMES], c[C_SEARCHABLE], c[C_DUE] = GONE, now_us + retention_us, 0, 0, 0
+    c[C_SAMPLES], c[C_SAMPLED] = 0, 0
+    write_tombstone(c, math.max(1, math.ceil(retention_us / 1000)))
   end
-  if #forgotten > 0 then call('DEL', unpack(forgotten)) end
-  buried = {}
-end
 
--- Close a cluster. Its entries in tables and slices are ignored from now on, because it is not open;
--- its names go to the garbage list, from which the caller purges them (see purge.lua). If it is
--- provisional, its state before it was opened returns. Where nobody reads final summaries, only its
--- tombstone is left, unless it has merged: answers may name it. The caller then calls write_closed.
-local function close(keys, c, reason)
-  closed_ids[#closed_ids + 1] = c.id
-  closed_names[#closed_names + 1] = piece_of(c)
-  add('fingerprints', -c[C_SEARCHABLE])
-  local before = c[C_BEFORE]
-  if is_provisional(c) and (before == OPEN or before == GONE) then
-    delete_cluster(c)
-    call('HSET', META, 'vanished', 1)  -- until the garbage is purged, see purge.lua
-    has_vanished = true
-    if before == GONE and call('ZSCORE', keys.gone, c.id) then
-      c[C_STATE], c[C_NAMES], c[C_SEARCHABLE], c[C_SAMPLES], c[C_SAMPLED] = GONE, 0, 0, 0, 0
-      write_tombstone(c, math.max(1, math.ceil((c[C_UNTIL_US] - now_us) / 1000)))
+  -- Number the tombstones, and delete the oldest of too many.
+  function write_buried(gone)
+    if #buried == 0 then return end
+    local first, numbers = call('HINCRBY', META, 'buried', #buried) - #buried, {}
+    for i = 1, #buried do numbers[2 * i - 1], numbers[2 * i] = first + i, buried[i] end
+    call('ZADD', gone, unpack(numbers))
+    local over = math.min(2 * #buried, call('ZCARD', gone) - max_clusters)
+    local oldest = over > 0 and call('ZPOPMIN', gone, over) or {}
+    local forgotten, state_place = {}, tostring(CLUSTER_STATE_AT - 1)
+    for i = 1, #oldest, 2 do
+      local key = key_of(oldest[i])
+      if call('GETRANGE', key, state_place, state_place) == string.char(GONE) then forgotten[#forgotten + 1] = key end
     end
-    return
+    if #forgotten > 0 then call('DEL', unpack(forgotten)) end
+    buried = {}
   end
-  if final_summaries == 0 and reason ~= MERGED and not is_provisional(c) and c[C_SNAPSHOT] == '' then
-    if c[C_DUE] == 1 then call('ZREM', keys.due, c.id) end
-    return bury(c)
-  end
-  c[C_STATE] = is_provisional(c) and before or reason
-  if is_worn(c[C_RENEWED_S]) then keep_cluster(c) end
-  write_cluster(c)
-  closed_dues[#closed_dues + 1] = '-inf'
-  closed_dues[#closed_dues + 1] = c.id
-  add('waiting', 1)
-end
 
--- Take closed clusters out of their queues: all at once, as a command costs more than what it does.
-local function write_closed(keys)
-  if #closed_ids == 0 then return end
-  call('ZREM', keys.expiry, unpack(closed_ids))
-  call('ZREM', keys.recency, unpack(closed_ids))
-  call('RPUSH', keys.garbage, unpack(closed_names))
-  if #closed_dues > 0 then call('ZADD', keys.due, unpack(closed_dues)) end
-  write_buried(keys.gone)
-  closed_ids, closed_names, closed_dues = {}, {}, {}
+  -- Close a cluster. Its entries in tables and slices are ignored from now on, because it is not open;
+  -- its names go to the garbage list, from which the caller purges them (see purge.lua). If it is
+  -- provisional, its state before it was opened returns. Where nobody reads final summaries, only its
+  -- tombstone is left, unless it has merged: answers may name it. The caller then calls write_closed.
+  function close(keys, c, reason)
+    closed_ids[#closed_ids + 1] = c.id
+    closed_names[#closed_names + 1] = piece_of(c)
+    add('fingerprints', -c[C_SEARCHABLE])
+    local before = c[C_BEFORE]
+    if is_provisional(c) and (before == OPEN or before == GONE) then
+      delete_cluster(c)
+      call('HSET', META, 'vanished', 1)  -- until the garbage is purged, see purge.lua
+      has_vanished = true
+      if before == GONE and call('ZSCORE', keys.gone, c.id) then
+        c[C_STATE], c[C_NAMES], c[C_SEARCHABLE], c[C_SAMPLES], c[C_SAMPLED] = GONE, 0, 0, 0, 0
+        write_tombstone(c, math.max(1, math.ceil((c[C_UNTIL_US] - now_us) / 1000)))
+      end
+      return
+    end
+    if final_summaries == 0 and reason ~= MERGED and not is_provisional(c) and c[C_SNAPSHOT] == '' then
+      if c[C_DUE] == 1 then call('ZREM', keys.due, c.id) end
+      return bury(c)
+    end
+    c[C_STATE] = is_provisional(c) and before or reason
+    if is_worn(c[C_RENEWED_S]) then keep_cluster(c) end
+    write_cluster(c)
+    closed_dues[#closed_dues + 1] = '-inf'
+    closed_dues[#closed_dues + 1] = c.id
+    add('waiting', 1)
+  end
+
+  -- Take closed clusters out of their queues: all at once, as a command costs more than what it does.
+  function write_closed(keys)
+    if #closed_ids == 0 then return end
+    call('ZREM', keys.expiry, unpack(closed_ids))
+    call('ZREM', keys.recency, unpack(closed_ids))
+    call('RPUSH', keys.garbage, unpack(closed_names))
+    if #closed_dues > 0 then call('ZADD', keys.due, unpack(closed_dues)) end
+    write_buried(keys.gone)
+    closed_ids, closed_names, closed_dues = {}, {}, {}
+  end
 end
 
 -- Read clusters by their ids: f(i) returns the cluster of the i-th, or nil.
