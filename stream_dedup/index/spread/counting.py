@@ -32,10 +32,6 @@ class Number(NamedTuple):
     attempt: int
 
 
-NEVER = Number(0, 0)
-"""Before the first attempt of a partition."""
-
-
 class Answer(Enum):
     """What a shard may answer instead of the clusters that have closed."""
 

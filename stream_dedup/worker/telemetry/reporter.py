@@ -34,7 +34,6 @@ class PipelineStats(NamedTuple):
     Attributes:
         partitions: partitions that are read.
         lag: events not delivered yet; None until it is known.
-        backlog: of these, events read.
         batches: batches in flight.
         delivered: events delivered since the start.
         counts: the decisions.
@@ -43,7 +42,6 @@ class PipelineStats(NamedTuple):
 
     partitions: int
     lag: int | None
-    backlog: int
     batches: int
     delivered: int
     counts: Counts
@@ -93,7 +91,6 @@ class MetricsReporter:
         return PipelineStats(
             partitions=_open(states),
             lag=sum(self._lags.values()) if self._lags else None,
-            backlog=sum(state.events for state in states),
             batches=sum(state.in_flight for state in states),
             delivered=self._assignment.events_delivered,
             counts=self._context.engine.counts,

@@ -131,11 +131,6 @@ class StatusLine:
                     console=console, auto_refresh=False, transient=True, redirect_stdout=False
                 )
 
-    @property
-    def interactive(self) -> bool:
-        """Whether anything is shown."""
-        return self._live is not None
-
     def show(self, status: Status, now_s: float) -> None:
         """Show a status; the first call opens the line.
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from stream_dedup.index.spread import counting
 from stream_dedup.index.spread.counting import (
-    NEVER,
     Answer,
     Decide,
     Drop,
@@ -42,6 +41,9 @@ class Claimed(NamedTuple):
 
 
 Request = counting.Request | Claim
+
+NEVER = Number(0, 0)
+"""Before the first attempt of a partition."""
 
 
 class Delta(NamedTuple):

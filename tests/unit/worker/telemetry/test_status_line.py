@@ -60,7 +60,6 @@ def test_the_rate_is_smoothed_and_forgets_no_event() -> None:
 def test_a_terminal_sees_one_line_that_is_taken_away() -> None:
     stream = Terminal()
     with StatusLine(stream) as status:
-        assert status.interactive
         status.show(Status(100, 50, 1, 2, 3), 0)
         status.show(Status(200, 100, 1, 2, 3), 1)
     shown = ESCAPES.sub("", stream.getvalue())
@@ -91,7 +90,6 @@ def test_a_file_and_a_dumb_terminal_see_nothing(
     monkeypatch.setenv("TERM", term or "xterm")
     with StatusLine(stream) as status:
         status.show(Status(100, 50, 1, 2, 3), 0)
-        assert not status.interactive
     assert stream.getvalue() == ""
 
 
@@ -109,8 +107,8 @@ def test_the_log_goes_on_above_the_line(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_pipelines_are_summed_and_an_unknown_value_stays_unknown() -> None:
-    first = PipelineStats(2, 5, 0, 1, 0, Counts(40, new=10, duplicates=30), 10)
-    second = PipelineStats(2, None, 0, 2, 0, Counts(3, new=1, duplicates=2), 7)
+    first = PipelineStats(2, 5, 1, 0, Counts(40, new=10, duplicates=30), 10)
+    second = PipelineStats(2, None, 2, 0, Counts(3, new=1, duplicates=2), 7)
     assert Status.of([first, second]) == Status(43, 32, None, 17, 3)
     assert Status.of([first._replace(clusters=None), second]).clusters is None
     assert Status.of([first], "waits: index") == Status(40, 30, 5, 10, 1, "waits: index")
