@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, NoReturn
 
@@ -117,6 +117,9 @@ class KafkaProducer:
         self._prefix = transactional_prefix
         self._shared: AIOKafkaProducer | None = None
         self._starting = asyncio.Lock()
+        self._kept: KafkaAdmin | None = None
+        self._connecting = asyncio.Lock()
+        self._stack = AsyncExitStack()
         self.topics: dict[str, Topic] = {}
         self._asking = asyncio.Lock()
         self._asked_s = 0.0  # when the last question about all topics was asked
@@ -131,10 +134,29 @@ class KafkaProducer:
         async with self._admin():
             await self._producer()
 
-    def _admin(self) -> AbstractAsyncContextManager[KafkaAdmin]:
-        """Connect for questions; unlike a producer's, a failure says why."""
-        given = {name: self._options[name] for name in CLIENT & self._options.keys()}
-        return connected(given, self._options.get("request_timeout_ms", 40_000) / 1_000)
+    @asynccontextmanager
+    async def _admin(self) -> AsyncIterator[KafkaAdmin]:
+        """Connect for questions; unlike a producer's, a failure says why.
+
+        The connection is kept until something fails: the start alone asks several questions.
+        """
+        async with self._connecting:
+            self._refuse_if_stopped()
+            if self._kept is None:
+                given = {name: self._options[name] for name in CLIENT & self._options.keys()}
+                timeout_s = self._options.get("request_timeout_ms", 40_000) / 1_000
+                self._kept = await self._stack.enter_async_context(connected(given, timeout_s))
+            admin = self._kept
+        try:
+            yield admin
+        except (BrokerRefused, BrokerUnavailable):
+            if admin is self._kept:
+                await self._disconnect()
+            raise
+
+    async def _disconnect(self) -> None:
+        self._kept, stack = None, self._stack.pop_all()
+        await stack.aclose()
 
     async def _producer(self) -> AIOKafkaProducer:
         """Return the shared producer; start another one after it failed."""
@@ -342,6 +364,8 @@ class KafkaProducer:
             await _stop(producer)
         if self._stopping:
             await asyncio.wait(self._stopping)
+        async with self._connecting:
+            await self._disconnect()
 
 
 class _SharedProducer:

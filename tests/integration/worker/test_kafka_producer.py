@@ -11,7 +11,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, errors
 from aiokafka.cluster import ClusterMetadata
 
-from stream_dedup.errors import BrokerUnavailable, ProducerFenced
+from stream_dedup.errors import BrokerUnavailable, ProducerFenced, StreamDedupError
 from stream_dedup.io.base import Outgoing, PartitionProducer, Record, Records, Refused, drop_refused
 from stream_dedup.kafka._fastpath import self_check
 from stream_dedup.kafka.producer import KafkaProducer
@@ -321,3 +321,29 @@ def test_a_record_larger_than_its_topic_takes_is_replaced(kafka: Kafka) -> None:
     asyncio.run(send())
     values[1] = b"replaced"
     assert [record.value for record in kafka.consume(topic)] == values
+
+
+def test_questions_share_a_connection_until_one_fails(kafka: Kafka) -> None:
+    name = kafka.fresh_topic(3)
+
+    async def ask() -> None:
+        sink = KafkaProducer(options={"bootstrap_servers": kafka.bootstrap}, group_id="group")
+        await sink.start()
+        connection = sink._kept
+        assert connection is not None
+        assert (await sink.topic(name)).partitions == 3
+        await sink.refresh()
+        events = Records.of([Record(-1, 1, None, b"event")])
+        await sink.send([Outgoing(name, 0, events)], drop_refused)
+        assert sink._kept is connection
+        with pytest.raises(StreamDedupError):
+            await sink._ask_settings("no such topic")
+        assert sink._kept is None
+        assert int((await sink._ask_settings(name))["max.message.bytes"]) > 0
+        assert sink._kept not in {None, connection}
+        await sink.stop()
+        assert sink._kept is None
+        with pytest.raises(BrokerUnavailable):
+            await sink.refresh()
+
+    asyncio.run(ask())
