@@ -92,9 +92,14 @@ class Summaries:
             return value[:most]
         return value[:begin] + LEFT_OUT + value[end + 1 :]
 
+    @property
+    def max_kept_value(self) -> int:
+        """Bytes of a line up to which `kept_value` keeps it whole."""
+        return min(MAX_VALUE_LINE, self.max_value_bytes)
+
     def kept_value(self, value: bytes) -> bytes:
         """Return what is kept of an event whose values are counted: of its first line."""
-        most = min(MAX_VALUE_LINE, self.max_value_bytes)
+        most = self.max_kept_value
         end = value.find(b"\n", 0, most)
         return value[: most if end < 0 else end]
 

@@ -31,7 +31,7 @@ Key = int | tuple[str, int]
 """An exact hash, with its group if it has one."""
 
 
-class CachedCluster(msgspec.Struct, eq=False):
+class CachedCluster(msgspec.Struct, eq=False, gc=False):
     """What this process knows about a cluster.
 
     Attributes:
@@ -69,7 +69,7 @@ class CachedCluster(msgspec.Struct, eq=False):
         return True
 
 
-class CachedDecision(msgspec.Struct, eq=False):
+class CachedDecision(msgspec.Struct, eq=False, gc=False):
     """The cluster of an exact hash, and the decision for further events with that hash."""
 
     cluster: CachedCluster

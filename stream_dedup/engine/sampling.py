@@ -67,11 +67,11 @@ class Sampler:
         if len(offered) > MAX_CLUSTERS:
             offered.clear()
         delta_of = {delta.cluster: delta for delta in deltas}
-        opened = [delta.cluster for delta in deltas if delta.representative is not None]
-        for again in offered.keys() & opened:
-            del offered[again]
+        for delta in deltas:
+            if delta.representative is not None:
+                offered.pop(delta.cluster, None)
         chosen: dict[int, list[tuple[int, bytes]]] = {}
-        kept, total = self._summaries.kept_value, 0
+        most, kept, total = self._summaries.max_kept_value, self._summaries.kept_value, 0
         for row, priority in found:
             cluster = decisions[row].cluster
             if cluster is None or cluster not in delta_of:
@@ -86,12 +86,15 @@ class Sampler:
                     del priorities[size:]
             else:
                 continue
-            value = kept(values[row])
+            value = values[row]
+            if len(value) > most or b"\n" in value:
+                value = kept(value)
             total += len(value)
+            event = priority, value
             if cluster in chosen:
-                chosen[cluster].append((priority, value))
+                chosen[cluster].append(event)
             else:
-                chosen[cluster] = [(priority, value)]
+                chosen[cluster] = [event]
         for cluster, events in chosen.items():
             if len(events) > 1:
                 events.sort()

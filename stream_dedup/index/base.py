@@ -221,7 +221,7 @@ class Resolution(NamedTuple):
     learned: int = 0
 
 
-class ClusterDelta(msgspec.Struct):
+class ClusterDelta(msgspec.Struct, gc=False):
     """What a commit adds to one cluster; a struct, as a batch makes hundreds.
 
     Attributes:
