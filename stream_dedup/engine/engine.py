@@ -56,6 +56,9 @@ CLAIM_BATCH = 1_000
 MAX_SLOTS_KEPT = 10_000
 """Clusters whose slots are remembered, where parameters of events are wanted."""
 
+TURN_WAIT_S = 0.5
+"""How long a partition waits at most for others to decide their first batches: some segments."""
+
 MAX_SEGMENT_EVENTS = 10_000
 """Events in a segment. A segment that is shortened was looked up in full, so without this bound a
 batch would cost the square of its length."""
@@ -114,6 +117,7 @@ class OwnedPartition:
         counted: the largest offset that `Counts` include, or that was recorded before the claim.
         kept: what left of the patterns that rules limit, up to the high water.
         kept_again: the same of events that are decided again, as their decisions are not known.
+        has_begun: whether a batch of it was decided.
         in_doubt: whether a commit may have been recorded without an answer. Then the other
             attributes have to be read again before the next one: clusters may have closed since,
             and what was counted must not be decided otherwise.
@@ -126,6 +130,7 @@ class OwnedPartition:
     counted: int = -1
     kept: Kept = field(default_factory=dict)
     kept_again: Kept = field(default_factory=dict)
+    has_begun: bool = False
     in_doubt: bool = False
 
     def segment_end(self, offsets: Sequence[int], start: int) -> int:
@@ -195,11 +200,8 @@ class Engine:
         )
         self._owned: dict[Partition, OwnedPartition] = {}
         self._index_resets = index.resets
-        # While the near cache is empty, one partition decides its first segment alone: the others
-        # find there what they would all have asked the index about, and opened in turn.
         self._has_cache = near_cache_size > 0
-        self._is_warm = not self._has_cache
-        self._first = asyncio.Lock()
+        self._turn = asyncio.Lock()
         self._patterns = Patterns(recipe)
         self._names: dict[int, Named] = {}
 
@@ -330,10 +332,10 @@ class Engine:
                 segment = Segment(self._context, hashed, times_us, decisions, now_us, start, end)
                 if segment.first_offset <= owned.high_water:
                     await self._replay(segment, owned)
-                elif self._is_warm:
+                elif self._has_cache and not owned.has_begun:
+                    await self._decide_in_turn(segment, owned, committed)
+                else:
                     await self._decide(segment, owned, committed)
-                elif not await self._decide_first(segment, owned, committed):
-                    continue  # the near cache knows more now, and ownership may have changed
             except IndexReset:
                 self._forget_all()
                 continue
@@ -351,6 +353,7 @@ class Engine:
                 raise
             owned.counted = max(owned.counted, segment.last_offset)
             start = segment.end
+            owned.has_begun = owned.has_begun or start == len(decisions)
             if owned.journal and start == len(decisions):
                 last = segment.last_offset
                 owned.journal = {o: kept for o, kept in owned.journal.items() if o > last}
@@ -428,15 +431,31 @@ class Engine:
             segment.redelivered = len(segment) - segment.replayed
         self._count(segment)
 
-    async def _decide_first(
+    async def _decide_in_turn(
         self, segment: Segment, owned: OwnedPartition, committed: int | None
-    ) -> bool:
-        """Decide a segment while the near cache is empty; return False if another one was first."""
-        waits = self._first.locked()
-        async with self._first:
-            if not waits:
-                await self._decide(segment, owned, committed)
-        return not waits
+    ) -> None:
+        """Decide a segment of a partition's first batch after those of others, if that is soon.
+
+        Partitions that begin together meet the same new events. So the others find in the near
+        cache what they would all have asked the index about and opened, and few commits name
+        clusters that other partitions have merged or opened meanwhile.
+        """
+        has_turn = await self._has_turn()
+        try:
+            await self._decide(segment, owned, committed)
+        finally:
+            if has_turn:
+                self._turn.release()
+
+    async def _has_turn(self) -> bool:
+        """Wait for the turn; return False if it does not come in time."""
+        if not self._turn.locked():  # an index in memory may be used without an event loop
+            return await self._turn.acquire()
+        try:
+            async with asyncio.timeout(TURN_WAIT_S):
+                return await self._turn.acquire()
+        except TimeoutError:
+            return False
 
     async def _decide(self, segment: Segment, owned: OwnedPartition, committed: int | None) -> None:
         """Decide events above the high water and commit them to the index."""
@@ -460,7 +479,6 @@ class Engine:
             raise
         owned.in_doubt = False
         owned.high_water = segment.last_offset
-        self._is_warm = True
         if kept is not None:
             owned.kept = kept
         self.counts.asked += segment.asked
@@ -484,7 +502,6 @@ class Engine:
     def _forget_all(self) -> None:
         self._index_resets = self.index.resets
         self._cache.clear()
-        self._is_warm = not self._has_cache
         self._owned.clear()
         if self._sampler is not None:
             self._sampler.clear()

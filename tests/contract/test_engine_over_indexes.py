@@ -490,3 +490,25 @@ def test_partitions_that_begin_together_ask_about_equal_events_once(
             return engine.counts.asked, engine.counts.new, engine.counts.duplicates
 
     assert asyncio.run(through()) == (100, 100, 300)
+
+
+@pytest.mark.parametrize("name", [name for name in ADAPTERS if name != "memory"])
+def test_partitions_that_join_ask_about_equal_events_once(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    opens, draw = ADAPTERS[name].bind(request), random.Random(7)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    lines = [
+        " ".join("".join(draw.choices(letters, k=8)) for _ in range(6)).encode() for _ in range(120)
+    ]
+
+    async def through() -> tuple[int, int, int]:
+        async with opens(SETUP) as index:
+            engine = over(index)
+            await engine.process(Batch(Partition("input", 4), range(100), lines[:100]))
+            parts = [Batch(Partition("input", n), range(len(lines)), lines) for n in range(4)]
+            await asyncio.gather(*(engine.claim_partition(part.partition) for part in parts))
+            await asyncio.gather(*map(engine.process, parts))
+            return engine.counts.asked, engine.counts.new, engine.counts.duplicates
+
+    assert asyncio.run(through()) == (120, 120, 460)

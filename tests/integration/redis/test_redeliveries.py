@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -179,3 +180,47 @@ async def test_counts_are_right_whoever_dies_and_few_clusters_are_open(
     new = Counter(d.cluster for d in history.decided.values() if d.kind is Kind.NEW)
     assert new == dict.fromkeys(last, 1)
     assert all(summary.representative for summary in emitted)
+
+
+class DyingClient(RedisClient):
+    """A client whose worker dies between the resolution of a segment and its commit."""
+
+    async def run(self, script: Script, keys: Sequence[bytes], arguments: Arguments) -> Any:
+        if script is scripts.RECORD:
+            raise WorkerDiedError
+        return await super().run(script, keys, arguments)
+
+
+@in_loop
+async def test_a_first_batch_that_waits_holds_up_no_other_for_long(
+    empty: RedisServer,
+) -> None:
+    known = [b"the %s service has renewed its lease" % name for name in (b"ad", b"mail", b"user")]
+    opened = b"nobody has answered the second question of the operator yet"
+    async with AsyncExitStack() as stack:
+        engines = []
+        for kind in (RedisClient, DyingClient):
+            client = kind(empty.url)
+            stack.push_async_callback(client.aclose)
+            index = await RedisIndex.open(client, RECIPE, windows=HOUR, summaries=SUMMARIES)
+            engines.append(
+                Engine(
+                    RECIPE,
+                    index,
+                    windows=HOUR,
+                    summaries=SUMMARIES,
+                    clock=ManualClock(START_US),
+                )
+            )
+        alive, dying = engines
+        await alive.process(Batch(PARTITIONS[0], range(30), known * 10))
+        with pytest.raises(WorkerDiedError):
+            await dying.process(Batch(PARTITIONS[0], range(30, 31), [opened]))
+        values = [*known * 10, opened]
+        await asyncio.gather(*map(alive.claim_partition, PARTITIONS[1:]))
+        waiting = asyncio.create_task(alive.process(Batch(PARTITIONS[1], range(31), values)))
+        await asyncio.sleep(0)
+        await alive.process(Batch(PARTITIONS[2], range(30), known * 10))
+        assert not waiting.done()
+        decisions = await waiting
+    assert [decision.kind for decision in decisions] == [Kind.DUPLICATE] * 30 + [Kind.NEW]
