@@ -78,7 +78,7 @@ class Preparer:
     def _folded(self, fold: Fold, values: Sequence[bytes]) -> list[bytes]:
         """Fold several texts in one call, each up to ``max_bytes``."""
         limit = self._max_bytes
-        if len(max(values, key=len, default=b"")) <= limit:
+        if max(map(len, values), default=0) <= limit:
             return fold(values)
         heads = fold([value[:limit] for value in values])
         return [head + value[limit:] for head, value in zip(heads, values, strict=True)]

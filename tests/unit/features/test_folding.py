@@ -118,6 +118,21 @@ def test_native_folding_equals_the_reference(values: list[bytes]) -> None:
     assert _folding.fold(values) == folding.fold(values)
 
 
+@pytest.mark.parametrize(
+    "piece",
+    ["", "w", "ww", "www", "wWW.x", "7", "!", "/", "@", ".", "\0", "\x7f", "\u00e9", "\udc80"],
+)
+def test_what_is_not_simple_is_found_wherever_it_is(piece: str) -> None:
+    words = "Alle ww Leute lallen, wie (sie) wollen.\tXW - " * 4
+    texts_ = [
+        f"{words[:at]}{piece}{words[at : len(words) - size]}".encode("utf-8", "surrogateescape")
+        for at in range(len(words))
+        for size in (0, at % 70)
+    ]
+
+    assert _folding.fold(texts_) == folding.fold(texts_)
+
+
 def test_every_character_folds_natively_as_in_the_reference() -> None:
     assigned = *range(0xD800), *range(0xE000, 0x32400), *range(0xE0000, 0xE0200), 0xF0000, 0x10FFFF
     every = [chr(code) for code in assigned]
