@@ -799,10 +799,10 @@ cdef class Workspace:
             first = ends.at[i]
         return out
 
-    cdef tuple cut_bands(self):
-        """Return the sketches and the fingerprints of bands of each event as bytes."""
+    cdef list cut_bands(self):
+        """Return the sketches of bands of each event as bytes."""
         cdef size_t i, first = 0
-        cdef list sketches = [], keys = []
+        cdef list sketches = []
         for i in range(len(self.exact)):
             sketches.append(
                 PyBytes_FromStringAndSize(
@@ -811,15 +811,16 @@ cdef class Workspace:
                 )
             )
             first = self.sketch_ends.at[i]
-            keys.append(
-                PyBytes_FromStringAndSize(<const char*>self.band_keys.at + i * BAND_BYTES, BAND_BYTES)
-            )
-        return sketches, keys
+        return sketches
 
     cdef fingerprints(self, bint learns, bint bands):
-        cdef list sketches = [], keys = []
+        cdef list sketches = []
+        cdef bytes keys = b""
         if self.full and bands:
-            sketches, keys = self.cut_bands()
+            sketches = self.cut_bands()
+            keys = PyBytes_FromStringAndSize(
+                <const char*>self.band_keys.at, len(self.exact) * BAND_BYTES
+            )
         elif self.full:
             sketches = self.cut(&self.sketches, &self.sketch_ends)
         return Fingerprints(

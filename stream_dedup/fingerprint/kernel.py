@@ -13,12 +13,16 @@ from typing import Any, NamedTuple, Protocol
 
 from stream_dedup.features.prepare import Part
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.bands import BITS
 from stream_dedup.fingerprint.simhash import WIDTHS
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.native import extension, warn_if_not_compiled
 
 SKETCH_SIZE = 64
 """Hashes in a sketch: Jaccard is exact below it, and estimated from the least 64 above."""
+
+BAND_BYTES = BITS // 8
+"""Of an event's keys."""
 
 MAX_WEIGHT = (1 << 32) - 1
 """Maximum weight of a feature in `Kernel.fold`."""
@@ -69,8 +73,8 @@ class Fingerprints(NamedTuple):
         one_offs: the keys by which patterns that differ in a word find each other (`one_off`);
             nothing for an event that has too few words, or too many. Empty unless the recipe
             learns.
-        bands: the fingerprints of bands: the keys in order, 64 bytes, big-endian. Empty for other
-            kinds.
+        bands: the fingerprints of bands, 64 bytes an event: its keys in order, big-endian. Empty
+            for other kinds.
     """
 
     exact: array[int]
@@ -81,16 +85,20 @@ class Fingerprints(NamedTuple):
     chosen: array[int]
     variants: array[int]
     one_offs: list[bytes]
-    bands: list[bytes]
+    bands: bytes
 
     def one_off(self, index: int) -> bytes:
         """Return the keys of one event; nothing if it has none."""
         return self.one_offs[index] if self.one_offs else b""
 
+    def keys(self, index: int) -> bytes:
+        """Return the fingerprint of bands of one event as bytes; nothing for other kinds."""
+        return self.bands[BAND_BYTES * index : BAND_BYTES * (index + 1)]
+
     def fingerprint(self, index: int) -> int:
         """Return the fingerprint of one event."""
         if self.bands:
-            return int.from_bytes(self.bands[index], "big")
+            return int.from_bytes(self.keys(index), "big")
         return self.low[index] | self.high[index] << 64 if self.high else self.low[index]
 
 

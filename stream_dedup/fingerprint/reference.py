@@ -45,6 +45,7 @@ from stream_dedup.features.variants import protected_word
 from stream_dedup.fingerprint import bands, one_off
 from stream_dedup.fingerprint.hashing import MASK64, OTHERS, cyclic, hash128, hash_sequence
 from stream_dedup.fingerprint.kernel import (
+    BAND_BYTES,
     MAX_VOTES,
     MAX_WEIGHT,
     SKETCH_SIZE,
@@ -310,8 +311,9 @@ class ReferenceKernel:
 
     def _numbers(self, events: Iterable[Taken], full: bool) -> Fingerprints:
         numbers = Fingerprints(
-            array("Q"), array("I"), array("Q"), array("Q"), [], array("Q"), array("Q"), [], []
+            array("Q"), array("I"), array("Q"), array("Q"), [], array("Q"), array("Q"), [], b""
         )
+        keys = []
         for taken in events:
             by_words = self._recipe.features.extractor == "words"
             source = taken.tokens if by_words else taken.features
@@ -329,7 +331,7 @@ class ReferenceKernel:
             if full:
                 value = self.fingerprint(taken)
                 if self._recipe.fingerprint.kind == "bands":
-                    numbers.bands.append(value.to_bytes(bands.BITS // 8, "big"))
+                    keys.append(value.to_bytes(BAND_BYTES, "big"))
                 else:
                     numbers.low.append(value & MASK64)
                 if self._recipe.fingerprint.width == 128:
@@ -339,4 +341,4 @@ class ReferenceKernel:
                     numbers.one_offs.append(_one_off(taken.tokens))
                 if self._recipe.fingerprint.kind == "minhash":
                     numbers.chosen.append(self._chosen(taken))
-        return numbers
+        return numbers._replace(bands=b"".join(keys))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from itertools import compress
 from typing import TypeVar
 
 from stream_dedup.clustering.linkage import Linkage
@@ -64,13 +65,16 @@ class TextPairs:
             features are alike to none.
         """
         first = len(self)
-        words, keys = _rows(numbers.words, chosen), _rows(numbers.bands, chosen)
         self._keep(prepared, numbers, chosen)
         owners = array("I", range(first, len(self)))
-        if min(words, default=self._least) < self._least:
-            searched = [index for index, count in enumerate(words) if count >= self._least]
-            keys, owners = _rows(keys, searched), array("I", _rows(owners, searched))
-        met = self._met.add(b"".join(keys), owners)
+        searched = chosen
+        if min(numbers.words, default=self._least) < self._least:
+            enough = [numbers.words[index] >= self._least for index in chosen]
+            searched, owners = list(compress(chosen, enough)), array("I", compress(owners, enough))
+        keys = numbers.bands
+        if len(searched) < len(numbers.words):
+            keys = b"".join(map(numbers.keys, searched))
+        met = self._met.add(keys, owners)
         self._sketch(met)
         return self._alike(met, self._kept, self._jaccard)
 

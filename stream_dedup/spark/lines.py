@@ -260,7 +260,7 @@ def _numbers(hasher: Hasher, numbers: Fingerprints, groups: Sequence[str]) -> di
         "near": pa.array([words >= hasher.min_search_words for words in numbers.words]),
         "low": signed(numbers.low or [0] * count),
         "high": signed(numbers.high or [0] * count),
-        "bands": pa.array(numbers.bands or [b""] * count, pa.binary()),
+        "bands": pa.array([numbers.keys(row) for row in range(count)], pa.binary()),
         "sketch": pa.array(sketches, pa.binary()),
         "one_off": pa.array(one_offs, pa.binary()),
         "word_keys": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(keys)),

@@ -303,7 +303,7 @@ def shown(numbers: Fingerprints, index: int, recipe: Recipe) -> str:
         digits = -(-recipe.fingerprint.width // 4)
         return f"{numbers.fingerprint(index):0{digits}x}"
     sketch = b"".join(one.to_bytes(2, "big") for one in array("H", numbers.sketches[index]))
-    return hashlib.sha256(numbers.bands[index] + sketch).hexdigest()[:16]
+    return hashlib.sha256(numbers.keys(index) + sketch).hexdigest()[:16]
 
 
 def kernels() -> list[tuple[str, str]]:

@@ -51,6 +51,7 @@ def reference(recipe: Recipe) -> ReferenceKernel:
 def rows(numbers: Fingerprints) -> list[tuple[Any, ...]]:
     """A tuple an event, so that results of different batches can be compared."""
     columns = [list(column) for column in numbers if len(column) == len(numbers.exact)]
+    columns.append([numbers.keys(row) for row in range(len(numbers.exact))])
     return list(zip(*columns, strict=True))
 
 
