@@ -750,6 +750,7 @@ cdef class Workspace:
     cdef size_t part_count
     cdef size_t sketch_from_bytes  # 0 unless each event has one part
     cdef bint full
+    cdef bint sketches_only  # of bands
 
     def __cinit__(self, size_t events, bint full, bint wide, bint minhash, bint bands):
         # Cython has zeroed the buffers.
@@ -1548,21 +1549,28 @@ cdef class Kernel:
                 ) >> 32
         return 0
 
+    cdef int gather_features(self, Workspace work, const Items* features) except -1 nogil:
+        """Gather the hashes of one event's features, unless that was done while they were taken."""
+        cdef Hashes32* gathered = &work.gathered
+        cdef size_t i
+        if work.is_gathered:
+            return 0
+        gathered.count = 0
+        reserve32(gathered, features.count)
+        for i in range(features.count):
+            if features.at[i].weight and not features.at[i].variable:
+                gathered.at[gathered.count] = features.at[i].identity >> 32
+                gathered.count += 1
+        return 0
+
     cdef int take_bands(self, Workspace work, size_t event, const Items* features) except -1 nogil:
         """Store the keys and the sketch of one event."""
         cdef Hashes32* gathered = &work.gathered
         cdef uint32_t least[MINHASHES]
         cdef uint8_t* out = <uint8_t*>work.band_keys.at + event * BAND_BYTES
         cdef uint64_t key
-        cdef size_t i
         cdef int band, byte
-        if not work.is_gathered:
-            gathered.count = 0
-            reserve32(gathered, features.count)
-            for i in range(features.count):
-                if features.at[i].weight and not features.at[i].variable:
-                    gathered.at[gathered.count] = features.at[i].identity >> 32
-                    gathered.count += 1
+        self.gather_features(work, features)
         least_of_48(gathered.at, gathered.count, self.multipliers, self.increments, least)
         for band in range(BANDS):
             key = finish(least[ROWS * band] | <uint64_t>least[ROWS * band + 1] << 32)
@@ -1711,7 +1719,7 @@ cdef class Kernel:
                 part.length = self.max_bytes
             first = tokens.count
             if self.characters:
-                if part.length:
+                if part.length and not work.sketches_only:
                     whole = before_words(&part) if self.has_words else part.length
                     self.push_text(tokens, &part, part.text, whole, False)
                 self.take_character_ngrams(&part, work)
@@ -1935,7 +1943,9 @@ cdef class Kernel:
         memcpy(known.text, text, part.length)
         return 0
 
-    cdef batch(self, tuple texts, segments, bint full, size_t sketch_from_bytes):
+    cdef Workspace batch(
+        self, tuple texts, segments, bint full, size_t sketch_from_bytes, bint sketches_only
+    ):
         cdef size_t parts_count = len(texts), i, first = 0, last
         cdef size_t events = parts_count if segments is None else len(segments.ends)
         cdef array.array ends = None, weights = None, salts = None, identity_salts = None
@@ -1944,6 +1954,7 @@ cdef class Kernel:
             &work.features if self.characters or self.ngram > 1 else &work.tokens
         )
         work.sketch_from_bytes = sketch_from_bytes
+        work.sketches_only = sketches_only
         cdef bint plain = segments is None
         if not plain:
             ends, weights = segments.ends, segments.weights
@@ -1972,16 +1983,28 @@ cdef class Kernel:
                         last = i + 1 if plain else ends.data.as_uints[i]
                         self.event(parts + first, last - first, work)
                         first = last
-                        self.numbers(work, i, folded)
+                        if sketches_only:
+                            self.gather_features(work, folded)
+                            self.sketch_bands(work)
+                            work.sketch_ends.at[i] = work.band_sketches.count
+                        else:
+                            self.numbers(work, i, folded)
         finally:
             free(parts)
-        return work.fingerprints(self.learns, self.bands)
+        return work
 
     def scan(self, texts, bint full, size_t sketch_from_bytes=0):
-        return self.batch(tuple(texts), None, full, sketch_from_bytes)
+        cdef Workspace work = self.batch(tuple(texts), None, full, sketch_from_bytes, False)
+        return work.fingerprints(self.learns, self.bands)
 
     def scan_segments(self, segments, bint full):
-        return self.batch(tuple(segments.texts), segments, full, 0)
+        cdef Workspace work = self.batch(tuple(segments.texts), segments, full, 0, False)
+        return work.fingerprints(self.learns, self.bands)
+
+    def sketches(self, texts):
+        if not self.bands:
+            raise ValueError("only bands have sketches of their own")
+        return self.batch(tuple(texts), None, True, 0, True).cut_bands()
 
     def fold(self, events, bint full):
         cdef size_t i, count = len(events), length

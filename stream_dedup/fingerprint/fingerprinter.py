@@ -198,6 +198,10 @@ class Fingerprinter:
             return self._kernel.fold(prepared, full)  # type: ignore[arg-type]
         return self._kernel.scan(prepared, full, sketch_from_bytes)  # type: ignore[arg-type]
 
+    def sketches(self, texts: Sequence[bytes]) -> list[bytes]:
+        """Compute the sketches of prepared plain texts alone, under a recipe of bands."""
+        return self._kernel.sketches(texts)
+
     def select(self, prepared: Prepared, indexes: Sequence[int]) -> Prepared:
         """Return the events at `indexes` of a prepared batch."""
         if isinstance(prepared, WithFrames):

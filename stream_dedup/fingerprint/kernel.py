@@ -121,6 +121,13 @@ class Kernel(Protocol):
                 of the work, for nothing where it is never compared.
         """
 
+    def sketches(self, texts: Sequence[bytes]) -> list[bytes]:
+        """Compute the sketches of bands alone, those of `scan`.
+
+        Raises:
+            ValueError: the recipe is none of bands.
+        """
+
     def scan_segments(self, segments: Segments, full: bool) -> Fingerprints:
         """Process events of several parts in the same way."""
 

@@ -143,6 +143,11 @@ class ReferenceKernel:
                     numbers.sketches[row] = b""
         return numbers
 
+    def sketches(self, texts: Sequence[bytes]) -> list[bytes]:
+        if self._recipe.fingerprint.kind != "bands":
+            raise ValueError("only bands have sketches of their own")
+        return [self.sketch(self.take([(text, 1, NO_SALT)])) for text in texts]
+
     def scan_segments(self, segments: Segments, full: bool) -> Fingerprints:
         salts = zip(segments.salts, segments.identity_salts, strict=True)
         parts = list(zip(segments.texts, segments.weights, salts, strict=True))

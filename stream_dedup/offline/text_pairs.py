@@ -81,24 +81,24 @@ class TextPairs:
     def _keep(self, prepared: Prepared, numbers: Fingerprints, chosen: Sequence[int]) -> None:
         """Keep the texts that are shorter than a sketch can be, and the sketches of the others."""
         kept = _rows(numbers.sketches, chosen)
-        sketched = [True] * len(kept)
+        sketched = b"\1" * len(kept)
         if is_plain(prepared):
             texts = _rows(prepared, chosen)
-            sketched = [len(text) >= SKETCH_BYTES for text in texts]
-            if any(sketched):
+            if max(map(len, texts), default=0) < SKETCH_BYTES:
+                kept, sketched = texts, bytes(len(texts))
+            else:
+                sketched = bytes([len(text) >= SKETCH_BYTES for text in texts])
                 both = zip(texts, kept, sketched, strict=True)
-                texts = [sketch if is_sketch else text for text, sketch, is_sketch in both]
-            kept = texts
+                kept = [sketch if is_sketch else text for text, sketch, is_sketch in both]
         self._kept += kept
-        self._sketched += bytes(sketched)
+        self._sketched += sketched
 
     def _sketch(self, numbers: array[int]) -> None:
         """Replace texts by their sketches."""
-        wanted = sorted(number for number in set(numbers) if not self._sketched[number])
+        wanted = [number for number in set(numbers) if not self._sketched[number]]
         if wanted:
             texts = [self._kept[number] for number in wanted]
-            sketches = self._fingerprinter.fingerprints(texts, True).sketches
-            for number, sketch in zip(wanted, sketches, strict=True):
+            for number, sketch in zip(wanted, self._fingerprinter.sketches(texts), strict=True):
                 self._kept[number] = sketch
                 self._sketched[number] = True
 

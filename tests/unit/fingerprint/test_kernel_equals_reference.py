@@ -93,6 +93,21 @@ def test_short_texts_have_no_sketch_unless_wanted(batch: list[bytes], least: int
         assert whole._replace(sketches=expected) == found
 
 
+@given(recipe=kernel_recipes, batch=batches)
+def test_sketches_alone_are_those_of_a_scan(recipe: Recipe, batch: list[bytes]) -> None:
+    banded = replace(recipe, fingerprint__kind="bands", match__jaccard=0.42)
+    found = native(banded).sketches(batch)
+
+    assert native(banded).scan(batch, full=True).sketches == found
+    assert reference(banded).sketches(batch) == found
+
+
+@pytest.mark.parametrize("make", [native, reference])
+def test_only_bands_have_sketches_alone(make: Any) -> None:
+    with pytest.raises(ValueError, match="bands"):
+        make(load_recipe("logs")).sketches([b"disk full"])
+
+
 @settings(max_examples=200)
 @given(recipe=kernel_recipes, parts=segments(), full=st.booleans())
 def test_scan_segments_equals_the_reference(recipe: Recipe, parts: Segments, full: bool) -> None:
