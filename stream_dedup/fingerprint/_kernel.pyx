@@ -141,8 +141,68 @@ cdef extern from *:
         }                                                                                          \
     }
 
+    #define STARTS_ONES 0x0101010101010101u
+    // Replaces how many are in each bucket by where it begins: eight sums by a multiplication.
+    static void starts_of(uint8_t* counts) {
+        uint64_t before = 0, word, sums;
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        for (int i = 0; i < 256; i++) {
+            word = counts[i];
+            counts[i] = (uint8_t)before;
+            before += word;
+        }
+        (void)sums;
+    #else
+        for (int i = 0; i < 256; i += 8) {
+            memcpy(&word, counts + i, 8);
+            sums = word * STARTS_ONES;
+            word = (sums << 8) + before * STARTS_ONES;
+            memcpy(counts + i, &word, 8);
+            before += sums >> 56;
+        }
+    #endif
+    }
+    #define EXCHANGE(from, to, first)                                                              \
+        for (size_t i = 0; i < padded; i += 16)                                                    \
+            for (size_t j = 0; j < 16; j++) {                                                      \
+                uint32_t before = from[i + j - 1], here = from[i + j], next = from[i + j + 1];     \
+                uint32_t low = here < next ? here : next, high = here > before ? here : before;    \
+                to[i + j] = j % 2 == first ? low : high;                                           \
+            }
+    // Less than 256 hashes: counted by their first bits, and so put into 256 buckets; then neighbours
+    // are exchanged, the even ones with those behind them and the odd ones in turns, until all are in
+    // order. Repeats stay where there are `few`. The number of turns alone depends on the hashes: they
+    // are some half of what the largest bucket holds.
+    #define SORT_UP_TO_255(name)                                                                   \
+    static size_t name(const uint32_t* x, size_t count, uint64_t scale, size_t few,               \
+                       uint32_t* out) {                                                            \
+        uint32_t one[1 + 256 + 1], other[1 + 256 + 1];                                             \
+        uint32_t *a = one + 1, *b = other + 1;                                                     \
+        uint8_t starts[256] = {0};                                                                 \
+        size_t padded = (count + 15) / 16 * 16, kept = 0;                                          \
+        for (size_t i = 0; i < count; i++) starts[x[i] * scale >> 32]++;                           \
+        starts_of(starts);                                                                         \
+        for (size_t i = 0; i < count; i++) a[starts[x[i] * scale >> 32]++] = x[i];                 \
+        for (size_t i = count; i <= padded; i++) a[i] = UINT32_MAX;                                \
+        a[-1] = b[-1] = 0;                                                                         \
+        b[padded] = UINT32_MAX;                                                                    \
+        for (;;) {                                                                                 \
+            uint32_t descends = 0;                                                                 \
+            for (size_t i = 0; i < padded; i += 16)                                                \
+                for (size_t j = i; j < i + 16; j++) descends |= a[j] > a[j + 1];                   \
+            if (!descends) break;                                                                  \
+            EXCHANGE(a, b, 0)                                                                      \
+            EXCHANGE(b, a, 1)                                                                      \
+        }                                                                                          \
+        for (size_t i = 0; i < count; i++) {                                                       \
+            out[kept] = a[i];                                                                      \
+            kept += count <= few || i + 1 == count || a[i] != a[i + 1];                            \
+        }                                                                                          \
+        return kept;                                                                               \
+    }
     LEAST_HASHES(least_by_any)
     SHORT_HASHES(short_by_any)
+    SORT_UP_TO_255(sort_by_any)
     #if defined(__x86_64__) && defined(__GNUC__)
     #if defined(__clang__)  // it takes the longest vectors there are; what it does not know it ignores
     #define AVX512 __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw")))
@@ -153,8 +213,10 @@ cdef extern from *:
     #define AVX2 __attribute__((target("avx2")))
     AVX2 LEAST_HASHES(least_by_avx2)
     AVX2 SHORT_HASHES(short_by_avx2)
+    AVX2 SORT_UP_TO_255(sort_by_avx2)
     AVX512 LEAST_HASHES(least_by_avx512)
     AVX512 SHORT_HASHES(short_by_avx512)
+    AVX512 SORT_UP_TO_255(sort_by_avx512)
     #define HAS_AVX512 (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")    \
         && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
     static void least_of_48(const uint32_t* x, size_t count, const uint32_t* a, const uint32_t* b,
@@ -169,9 +231,16 @@ cdef extern from *:
         else if (__builtin_cpu_supports("avx2")) short_by_avx2(last, count, key, salt, out);
         else short_by_any(last, count, key, salt, out);
     }
+    static size_t sort_up_to_255(const uint32_t* x, size_t count, uint64_t scale, size_t few,
+                                 uint32_t* out) {
+        if (HAS_AVX512) return sort_by_avx512(x, count, scale, few, out);
+        if (__builtin_cpu_supports("avx2")) return sort_by_avx2(x, count, scale, few, out);
+        return sort_by_any(x, count, scale, few, out);
+    }
     #else
     #define least_of_48 least_by_any
     #define short_hashes short_by_any
+    #define sort_up_to_255 sort_by_any
     #endif
     #define DIGITS_HASH(text) (((text) ^ ((text) >> 29)) * 0x9E3779B97F4A7C15u)
     // Copies a text with a 0 for each digit, and zeros up to a multiple of 16 bytes; hashes the copy.
@@ -210,6 +279,12 @@ cdef extern from *:
     # `last_word` makes of it, with a salt.
     void short_hashes(
         const uint64_t* last, size_t count, const uint64_t* key, uint64_t salt, uint32_t* out
+    ) noexcept nogil
+
+    # Writes hashes in order; without repeats, unless they are `few` or less. Returns how many.
+    # `scale` is 2^40 by one more than the largest that they may be, rounded down.
+    size_t sort_up_to_255(
+        const uint32_t* x, size_t count, uint64_t scale, size_t few, uint32_t* out
     ) noexcept nogil
 
 cdef array.array _U64 = array.array("Q")
@@ -535,43 +610,12 @@ cdef void sort_hashes(uint64_t* at, size_t count, int depth) noexcept nogil:
 cdef size_t sort_few(
     const Hashes32* hashes, uint64_t limit, Hashes32* table
 ) except? 0 nogil:
-    """As `sort_least`, of less than `FEW_HASHES`: counted by their first bits, then sorted."""
-    cdef uint8_t starts[BUCKETS]
-    cdef uint64_t scale = (<uint64_t>BUCKETS << 32) // (limit + 1)
-    cdef uint32_t value, last, before = 0
-    cdef size_t i, j, kept
+    """As `sort_least`, of less than `FEW_HASHES`; up to `BAND_SKETCH` keep their repeats."""
     table.count = 0
     reserve32(table, hashes.count + 1)
-    cdef uint32_t* out = table.at
-    if hashes.count == 0:
-        return 0
-    memset(starts, 0, sizeof(starts))
-    for i in range(hashes.count):
-        starts[hashes.at[i] * scale >> 32] += 1
-    for i in range(BUCKETS):
-        value = starts[i]
-        starts[i] = before
-        before += value
-    for i in range(hashes.count):
-        value = hashes.at[i]
-        j = value * scale >> 32
-        out[starts[j]] = value
-        starts[j] += 1
-    for i in range(1, hashes.count):
-        value = out[i]
-        j = i
-        while j and out[j - 1] > value:
-            out[j] = out[j - 1]
-            j -= 1
-        out[j] = value
-    last = out[0]
-    kept = 1
-    for i in range(1, hashes.count):
-        value = out[i]
-        out[kept] = value
-        kept += value != last
-        last = value
-    return kept
+    return sort_up_to_255(
+        hashes.at, hashes.count, (<uint64_t>BUCKETS << 32) // (limit + 1), BAND_SKETCH, table.at
+    )
 
 
 cdef size_t sort_least(const Hashes32* hashes, uint64_t limit, Hashes32* table) except? 0 nogil:
@@ -1594,11 +1638,13 @@ cdef class Kernel:
         cdef uint64_t limit = MOST32
         cdef size_t i, found
         cdef uint32_t value
+        reserve16(&work.band_sketches, BAND_SKETCH + 1)
         if gathered.count > LIKELY_LEAST:
             limit = (<uint64_t>LIKELY_LEAST << 32) // gathered.count
-        reserve16(&work.band_sketches, BAND_SKETCH + 1)
-        reserve32(likely, gathered.count)
-        while True:
+            reserve32(likely, gathered.count)
+        else:
+            found = sort_least(gathered, limit, &work.sorting)
+        while gathered.count > LIKELY_LEAST:
             likely.count = 0
             for i in range(gathered.count):
                 value = gathered.at[i]

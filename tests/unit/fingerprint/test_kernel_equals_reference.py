@@ -95,7 +95,9 @@ def test_short_texts_have_no_sketch_unless_wanted(batch: list[bytes], least: int
 
 @given(recipe=kernel_recipes, batch=batches)
 def test_sketches_alone_are_those_of_a_scan(recipe: Recipe, batch: list[bytes]) -> None:
-    banded = replace(recipe, fingerprint__kind="bands", match__jaccard=0.42)
+    banded = replace(
+        load_recipe("text"), text=recipe.text, features=recipe.features, input=recipe.input
+    )
     found = native(banded).sketches(batch)
 
     assert native(banded).scan(batch, full=True).sketches == found
@@ -335,6 +337,29 @@ def test_hashes_of_any_kind_equal_the_reference(
     assert reference(recipe).fold(events, full=True) == native(recipe).fold(events, full=True)
     if repeats == "count" and kind == "simhash":
         assert [simhash(hashes)] == list(native(recipe).fold(events, full=True).low)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    count=st.integers(0, 400),
+    crowded=st.sampled_from([0.0, 0.1, 0.9, 1.0]),
+    repeated=st.sampled_from([1, 2, 100]),
+)
+def test_sketches_of_hashes_that_begin_alike_equal_the_reference(
+    seed: int, count: int, crowded: float, repeated: int
+) -> None:
+    generator = random.Random(seed)
+    hashes = [
+        generator.choice([0, 7, 255]) << 24 | generator.choice([generator.getrandbits(24), 0, 1])
+        if generator.random() < crowded
+        else generator.choice([generator.getrandbits(32), 2**32 - 1])
+        for _ in range(count // repeated)
+    ]
+    events = [[hashed_to(value << 32) for value in hashes * repeated]]
+    recipe = replace(load_recipe("text"), text__fold="keep")
+
+    assert reference(recipe).fold(events, full=True) == native(recipe).fold(events, full=True)
 
 
 @pytest.mark.parametrize("repeated", [0, 4, 2**64 - 2])
