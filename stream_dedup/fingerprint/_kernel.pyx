@@ -108,9 +108,13 @@ cdef extern from *:
     // The compiler turns the inner loops into vector instructions. Those that every processor of the
     // family has are a third as fast as AVX2, and that is a third as fast as AVX-512; so these are
     // compiled too, and chosen at run time.
-    #define LEAST_HASHES(name)                                                                     \
+    #define MIX(key)                                                                               \
+        key = (key ^ key >> 33) * 0xFF51AFD7ED558CCDu;                                             \
+        key = (key ^ key >> 33) * 0xC4CEB9FE1A85EC53u;                                             \
+        key ^= key >> 33;
+    #define BAND_KEYS(name)                                                                        \
     static void name(const uint32_t* x, size_t count, const uint32_t* a, const uint32_t* b,        \
-                     uint32_t* least) {                                                            \
+                     uint32_t* keys) {                                                             \
         uint32_t out[48];                                                                          \
         for (int j = 0; j < 48; j++) out[j] = UINT32_MAX;                                          \
         for (size_t i = 0; i < count; i++) {                                                       \
@@ -120,7 +124,13 @@ cdef extern from *:
                 out[j] = value < out[j] ? value : out[j];                                          \
             }                                                                                      \
         }                                                                                          \
-        for (int j = 0; j < 48; j++) least[j] = out[j];                                            \
+        for (int j = 0; j < 16; j++) {                                                             \
+            uint64_t key = out[j] | (uint64_t)out[16 + j] << 32;                                   \
+            MIX(key)                                                                               \
+            key ^= out[32 + j];                                                                    \
+            MIX(key)                                                                               \
+            keys[j] = (uint32_t)(key >> 32);                                                       \
+        }                                                                                          \
     }
 
     #define SIP_ROTATE(x, bits) ((x) << (bits) | (x) >> (64 - (bits)))
@@ -200,7 +210,7 @@ cdef extern from *:
         }                                                                                          \
         return kept;                                                                               \
     }
-    LEAST_HASHES(least_by_any)
+    BAND_KEYS(keys_by_any)
     SHORT_HASHES(short_by_any)
     SORT_UP_TO_255(sort_by_any)
     #if defined(__x86_64__) && defined(__GNUC__)
@@ -211,19 +221,19 @@ cdef extern from *:
         "avx512f,avx512vl,avx512dq,avx512bw,prefer-vector-width=512")))
     #endif
     #define AVX2 __attribute__((target("avx2")))
-    AVX2 LEAST_HASHES(least_by_avx2)
+    AVX2 BAND_KEYS(keys_by_avx2)
     AVX2 SHORT_HASHES(short_by_avx2)
     AVX2 SORT_UP_TO_255(sort_by_avx2)
-    AVX512 LEAST_HASHES(least_by_avx512)
+    AVX512 BAND_KEYS(keys_by_avx512)
     AVX512 SHORT_HASHES(short_by_avx512)
     AVX512 SORT_UP_TO_255(sort_by_avx512)
     #define HAS_AVX512 (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")    \
         && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
-    static void least_of_48(const uint32_t* x, size_t count, const uint32_t* a, const uint32_t* b,
-                            uint32_t* least) {
-        if (HAS_AVX512) least_by_avx512(x, count, a, b, least);
-        else if (__builtin_cpu_supports("avx2")) least_by_avx2(x, count, a, b, least);
-        else least_by_any(x, count, a, b, least);
+    static void keys_of(const uint32_t* x, size_t count, const uint32_t* a, const uint32_t* b,
+                        uint32_t* keys) {
+        if (HAS_AVX512) keys_by_avx512(x, count, a, b, keys);
+        else if (__builtin_cpu_supports("avx2")) keys_by_avx2(x, count, a, b, keys);
+        else keys_by_any(x, count, a, b, keys);
     }
     static void short_hashes(const uint64_t* last, size_t count, const uint64_t* key,
                              uint64_t salt, uint32_t* out) {
@@ -238,7 +248,7 @@ cdef extern from *:
         return sort_by_any(x, count, scale, few, out);
     }
     #else
-    #define least_of_48 least_by_any
+    #define keys_of keys_by_any
     #define short_hashes short_by_any
     #define sort_up_to_255 sort_by_any
     #endif
@@ -272,9 +282,10 @@ cdef extern from *:
     uint64_t without_digits(const uint8_t* text, size_t length, uint8_t* out) noexcept nogil
     bint take_turn(long* flag) noexcept nogil  # False if another thread has it
     void end_turn(long* flag) noexcept nogil
-    void least_of_48(
-        const uint32_t* x, size_t count, const uint32_t* a, const uint32_t* b, uint32_t* least
-    ) noexcept nogil  # the least a·x + b of each of 48 functions
+    # The 16 keys, each of the least a·x + b of three functions: those of the first come first.
+    void keys_of(
+        const uint32_t* x, size_t count, const uint32_t* a, const uint32_t* b, uint32_t* keys
+    ) noexcept nogil
     # The upper halves of `sip` of texts of less than eight bytes, each given as the word that
     # `last_word` makes of it, with a salt.
     void short_hashes(
@@ -1073,8 +1084,9 @@ cdef class Kernel:
         self.bands = settings.kind == "bands"
         if self.bands:
             for number, (multiplier, increment) in enumerate(bands.factors(settings.seed)):
-                self.multipliers[number] = multiplier
-                self.increments[number] = increment
+                place = number % ROWS * BANDS + number // ROWS
+                self.multipliers[place] = multiplier
+                self.increments[place] = increment
         self.sketched = recipe.match.jaccard > 0
         self.learns = recipe.match.learn > 0
         self.wide = settings.width == 128
@@ -1610,17 +1622,14 @@ cdef class Kernel:
     cdef int take_bands(self, Workspace work, size_t event, const Items* features) except -1 nogil:
         """Store the keys and the sketch of one event."""
         cdef Hashes32* gathered = &work.gathered
-        cdef uint32_t least[MINHASHES]
+        cdef uint32_t keys[BANDS]
         cdef uint8_t* out = <uint8_t*>work.band_keys.at + event * BAND_BYTES
-        cdef uint64_t key
         cdef int band, byte
         self.gather_features(work, features)
-        least_of_48(gathered.at, gathered.count, self.multipliers, self.increments, least)
+        keys_of(gathered.at, gathered.count, self.multipliers, self.increments, keys)
         for band in range(BANDS):
-            key = finish(least[ROWS * band] | <uint64_t>least[ROWS * band + 1] << 32)
-            key = finish(key ^ least[ROWS * band + 2])
             for byte in range(KEY_BYTES):
-                out[byte] = key >> (56 - 8 * byte)
+                out[byte] = keys[band] >> (24 - 8 * byte)
             out += KEY_BYTES
         if work.sketch_from_bytes == 0 or work.parts[0].length >= work.sketch_from_bytes:
             self.sketch_bands(work)
