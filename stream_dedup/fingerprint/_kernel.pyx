@@ -797,7 +797,8 @@ cdef class Workspace:
     cdef Hashes32 likely, sorting
     cdef Hashes last  # words that end short texts
     cdef Hashes16 band_sketches
-    cdef Hashes band_keys  # of each event 12 numbers: its keys in order, big-endian
+    cdef bytes band_keys  # of each event: its keys in order, big-endian
+    cdef uint8_t* band_keys_at
     cdef array.array exact, words, low, high, chosen, variants
     cdef int statuses  # of the current event, some of them at …
     cdef uint16_t places[KNOWN_STATUSES]
@@ -818,8 +819,10 @@ cdef class Workspace:
         self.chosen = array.clone(_U64, events if full and minhash else 0, False)
         reserve_hashes(&self.sketch_ends, events)
         reserve_hashes(&self.slot_ends, events)
+        self.band_keys = b""
         if full and bands:
-            reserve_hashes(&self.band_keys, events * (BAND_BYTES // 8))
+            self.band_keys = PyBytes_FromStringAndSize(NULL, events * BAND_BYTES)
+            self.band_keys_at = <uint8_t*>PyBytes_AS_STRING(self.band_keys)
 
     def __dealloc__(self):
         free(self.tokens.at)
@@ -836,7 +839,6 @@ cdef class Workspace:
         free(self.sorting.at)
         free(self.last.at)
         free(self.band_sketches.at)
-        free(self.band_keys.at)
 
     cdef inline void put(self, size_t event, uint64_t exact, uint32_t words) noexcept nogil:
         self.exact.data.as_ulonglongs[event] = exact
@@ -871,12 +873,8 @@ cdef class Workspace:
 
     cdef fingerprints(self, bint learns, bint bands):
         cdef list sketches = []
-        cdef bytes keys = b""
         if self.full and bands:
             sketches = self.cut_bands()
-            keys = PyBytes_FromStringAndSize(
-                <const char*>self.band_keys.at, len(self.exact) * BAND_BYTES
-            )
         elif self.full:
             sketches = self.cut(&self.sketches, &self.sketch_ends)
         return Fingerprints(
@@ -888,7 +886,7 @@ cdef class Workspace:
             self.chosen,
             self.variants,
             self.cut(&self.slots, &self.slot_ends) if self.full and learns else [],
-            keys,
+            self.band_keys,
         )
 
 
@@ -1623,7 +1621,7 @@ cdef class Kernel:
         """Store the keys and the sketch of one event."""
         cdef Hashes32* gathered = &work.gathered
         cdef uint32_t keys[BANDS]
-        cdef uint8_t* out = <uint8_t*>work.band_keys.at + event * BAND_BYTES
+        cdef uint8_t* out = work.band_keys_at + event * BAND_BYTES
         cdef int band, byte
         self.gather_features(work, features)
         keys_of(gathered.at, gathered.count, self.multipliers, self.increments, keys)
