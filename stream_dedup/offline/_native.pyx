@@ -91,7 +91,30 @@ cdef extern from *:
     #else
     static void choose_near(void) {}
     #endif
+
+    /* Memory for tables that are read at random: in pages of 2 MB, where the system has them, a step to
+       memory needs no second one to find it, and the first use of 512 pages costs as much as of two. */
+    #define HUGE_PAGE ((size_t)1 << 21)
+    #if defined(__linux__)
+    #include <stdlib.h>
+    #include <sys/mman.h>
+    static void* table_memory(size_t size)
+    {
+        void* at = NULL;
+        if (size < HUGE_PAGE) return malloc(size);
+        if (posix_memalign(&at, HUGE_PAGE, size)) return NULL;
+    #if defined(MADV_HUGEPAGE)
+        madvise(at, size, MADV_HUGEPAGE);  /* without it all else stays the same */
+    #endif
+        return at;
+    }
+    #else
+    #include <stdlib.h>
+    #define table_memory malloc
+    #endif
     """
+    size_t HUGE_PAGE
+    void* table_memory(size_t size) noexcept nogil
     # 128 bits. Cython has no such type, and it must differ from uint64_t for the fused type.
     ctypedef signed long long wide_t
     size_t near64(const uint64_t*, size_t, uint64_t, int, uint32_t*) noexcept nogil
@@ -666,7 +689,7 @@ cdef class BandPairs:
     of several owners is there several times. Memory: 200 to 410 bytes a fingerprint of 16 keys.
     """
 
-    cdef uint64_t** tables
+    cdef uint64_t** tables  # in one piece of memory while each is smaller than a huge page
     cdef uint32_t* met  # by owner: the number of the last fingerprint that met it
     cdef size_t met_room, room, count
     cdef uint32_t keys, crowd
@@ -682,12 +705,32 @@ cdef class BandPairs:
         self.grow(FIRST_BITS)
 
     def __dealloc__(self):
-        cdef uint32_t key
-        if self.tables != NULL:
-            for key in range(self.keys):
-                free(self.tables[key])
-        free(self.tables)
+        self.free_tables(self.tables, self.room)
         free(self.met)
+
+    cdef uint64_t** new_tables(self, size_t room) except NULL:
+        """Return tables of so many places each, whose memory is not set."""
+        cdef uint64_t** tables = <uint64_t**>calloc(self.keys, sizeof(uint64_t*))
+        cdef size_t size = room * sizeof(uint64_t)
+        cdef uint32_t key
+        if tables == NULL:
+            raise MemoryError
+        for key in range(self.keys):
+            if key and size < HUGE_PAGE:
+                tables[key] = tables[0] + key * room
+                continue
+            tables[key] = <uint64_t*>table_memory(size if size >= HUGE_PAGE else self.keys * size)
+            if tables[key] == NULL:
+                self.free_tables(tables, room)
+                raise MemoryError
+        return tables
+
+    cdef void free_tables(self, uint64_t** tables, size_t room) noexcept nogil:
+        cdef uint32_t key, pieces = self.keys if room * sizeof(uint64_t) >= HUGE_PAGE else 1
+        if tables != NULL:
+            for key in range(pieces):
+                free(tables[key])
+        free(tables)
 
     cdef inline size_t place_of(self, uint32_t key, int bits) noexcept nogil:
         return <size_t>(key * <uint64_t>0x9E3779B97F4A7C15 >> (64 - bits))
@@ -698,16 +741,7 @@ cdef class BandPairs:
         cdef uint32_t key
         cdef uint64_t word
         cdef uint64_t* table
-        cdef uint64_t** tables = <uint64_t**>calloc(self.keys, sizeof(uint64_t*))
-        if tables == NULL:
-            raise MemoryError
-        for key in range(self.keys):
-            tables[key] = <uint64_t*>malloc(room * sizeof(uint64_t))
-            if tables[key] == NULL:
-                for key in range(self.keys):
-                    free(tables[key])
-                free(tables)
-                raise MemoryError
+        cdef uint64_t** tables = self.new_tables(room)
         with nogil:
             for key in range(self.keys):
                 table = tables[key]
@@ -719,8 +753,10 @@ cdef class BandPairs:
                         while table[place] != NO_OWNER:
                             place = place + 1 & room - 1
                         table[place] = word
-                free(self.tables[key])
-        free(self.tables)
+                if self.room * sizeof(uint64_t) >= HUGE_PAGE:
+                    free(self.tables[key])
+                    self.tables[key] = NULL
+        self.free_tables(self.tables, self.room)
         self.tables, self.room, self.bits = tables, room, bits
         return 0
 

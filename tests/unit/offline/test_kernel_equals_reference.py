@@ -181,14 +181,17 @@ def test_pairs_that_share_a_key_of_bands_are_the_same(data: st.DataObject) -> No
         assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("different", [40, 60_000])
-def test_pairs_are_the_same_when_their_tables_have_grown(different: int) -> None:
+@pytest.mark.parametrize(
+    ("different", "added"),
+    [(40, 3_000), (60_000, 3_000), (1_000_000, 83_000)],  # the last ones have tables of 2 and 4 MB
+)
+def test_pairs_are_the_same_when_their_tables_have_grown(different: int, added: int) -> None:
     generator = random.Random(different)
     drawn = [generator.getrandbits(32) for _ in range(different)]
     pair = reference.BandPairs(2, 16), native.BandPairs(2, 16)
-    for first in range(0, 9_000, 3_000):
-        keys = array("I", generator.choices(drawn, k=6_000)).tobytes()
-        owners = array("I", range(first, first + 3_000))
+    for first in range(0, 3 * added, added):
+        keys = array("I", generator.choices(drawn, k=2 * added)).tobytes()
+        owners = array("I", range(first, first + added))
         found = [sorted_pairs(each.add(keys, owners)) for each in pair]
         assert found[0]
         assert found[0] == found[1]
