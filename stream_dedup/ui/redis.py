@@ -375,6 +375,8 @@ class RedisSource:
             if entry is not None:
                 self._close(entry)
             return
+        if numbers.gone:
+            texts = None  # a tombstone has none
         if entry is None:
             if texts is not None:
                 self._add(identity, numbers, texts, now_us)
@@ -393,8 +395,8 @@ class RedisSource:
         entry.read, entry.bytes = now_us, numbers.bytes
         if texts is not None:
             self._name(entry, numbers, texts)
-        elif numbers.learned_words != entry.learned.bit_count() or (
-            entry.open and not numbers.open
+        elif not numbers.gone and (
+            numbers.learned_words != entry.learned.bit_count() or (entry.open and not numbers.open)
         ):
             self._whole.add(identity)
             self._again.append(identity)

@@ -10,6 +10,7 @@ from functools import cache
 import pytest
 
 from stream_dedup.clock import US_PER_S, SystemClock
+from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.redis.client import RetryPolicy
 from stream_dedup.rules.book import RuleBook
@@ -128,6 +129,28 @@ async def test_merged_and_closed_clusters_are_told(redis_server: RedisServer) ->
         assert found is not None
         assert found.summary.merged
         assert {entry.merged_into for entry in source.entries.values()} <= {None, root.identity}
+
+
+@in_loop
+async def test_clusters_that_leave_only_a_tombstone_keep_their_names(
+    redis_server: RedisServer,
+) -> None:
+    url, name, now_us = redis_server.url, "ui-tombstones", SystemClock().now_us()
+    unread = Summaries(every_us=None, final=False)
+    making = writing(url, name, idle_s=60, summaries=unread)
+    async with making as writer, shown(url, name) as source:
+        line, other = b"session of nobody was opened", b"the disk is full of something else"
+        await writer.write([line] * 3, time_us=now_us - 600 * US_PER_S, group="pod")
+        await until(adds_up(source, 3))
+        (entry,) = source.entries.values()
+        await writer.write([other], time_us=now_us)
+        source.wanted()
+        await until(lambda: not entry.open)
+        for written in (4, 5, 6):  # a turn of the copy each: it reads again what has changed
+            await until(adds_up(source, written))
+            await writer.write([other], time_us=now_us)
+            source.wanted()
+        assert (entry.pattern, entry.group, entry.count) == (line.decode(), "pod", 3)
 
 
 @in_loop

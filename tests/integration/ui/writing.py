@@ -15,6 +15,7 @@ from stream_dedup.model import Batch, Decision, Partition
 from tests.integration.redis.helpers import opened
 
 HERE = Partition("app logs; rm -rf", 0)
+ALL_VALUES = Summaries(values_every=1)
 
 
 class Writer:
@@ -43,12 +44,17 @@ class Writer:
 
 @asynccontextmanager
 async def writing(
-    url: str, namespace: str, *, shards: int = 1, clusters: int = 200_000, idle_s: int = 3_600
+    url: str,
+    namespace: str,
+    *,
+    shards: int = 1,
+    clusters: int = 200_000,
+    idle_s: int = 3_600,
+    summaries: Summaries = ALL_VALUES,
 ) -> AsyncIterator[Writer]:
     """A namespace of the recipe `logs` that is written to."""
     recipe, clock = load_recipe("logs"), SystemClock()
     windows = Windows(idle_us=idle_s * US_PER_S)
-    summaries = Summaries(values_every=1)
     async with opened(
         url, recipe, namespace=namespace, shards=shards, limits=Limits(clusters), windows=windows,
         summaries=summaries, clock=clock,
