@@ -75,8 +75,10 @@ class InKafka:
     """Commands over the topic of a cluster's first event."""
 
     def __call__(self, summary: Summary, expression: str) -> list[str]:
-        """Return commands that print the first event, and events like it."""
+        """Return commands that print the first event, and events like it; none without a topic."""
         source, partition, offset = summary.position
+        if not source:
+            return []
         topic = shlex.quote(source)
         read = f'kcat -b "$BROKERS" -C -q -t {topic}'
         out = [f"{read} -p {partition} -o {offset} -c 1"]

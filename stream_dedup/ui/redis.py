@@ -238,8 +238,15 @@ class RedisSource:
             learned=texts.learned,
             sampled=tuple(sorted(sampled)[:MAX_SAMPLED]),
         )
+        if numbers.gone:  # a tombstone has no texts: show what was read before
+            known = self._entries.get(identity)
+            shown = (
+                replace(summary, pattern=known.pattern, variant=known.variant) if known else summary
+            )
+        else:
+            shown = self._described(summary)
         names = [Name(n.exact.hex(), n.distance, n.searchable) for n in found.names]
-        return Details(self._described(summary), found.held.state, names)
+        return Details(shown, found.held.state, names)
 
     async def firsts(self, identities: Sequence[int]) -> list[bytes | None]:
         """Return the values of clusters' first events."""

@@ -151,6 +151,11 @@ async def test_clusters_that_leave_only_a_tombstone_keep_their_names(
             await writer.write([other], time_us=now_us)
             source.wanted()
         assert (entry.pattern, entry.group, entry.count) == (line.decode(), "pod", 3)
+        found = await source.details(entry.identity)
+        assert found is not None
+        assert (found.state, found.summary.pattern) == ("gone", line.decode())
+        assert found.summary.template is None
+        assert source.commands(found.summary, "session") == []
 
 
 @in_loop
