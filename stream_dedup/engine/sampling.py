@@ -102,8 +102,10 @@ class Sampler:
             delta_of[cluster].sampled = events
         if total > MAX_OFFERED_BYTES:
             _limit([delta_of[cluster] for cluster in chosen])
-            for cluster in chosen:  # some were not offered after all
-                del offered[cluster]
+            for cluster, events in chosen.items():
+                left_out = {priority for priority, _ in events[len(delta_of[cluster].sampled) :]}
+                if left_out:
+                    offered[cluster] = [each for each in offered[cluster] if each not in left_out]
 
     def clear(self) -> None:
         """Forget everything: the index lost its data."""

@@ -107,6 +107,17 @@ def test_a_commit_offers_so_many_bytes_of_all_clusters_alike(
     assert [len(delta.sampled) for delta in deltas] == [8, 8]  # those left out exclude none
 
 
+def test_what_a_full_commit_has_offered_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "MAX_OFFERED_BYTES", 100)
+    sampler, sizes = Sampler(Summaries(values=8, values_every=1)), list[int]()
+    for start in range(0, 2000, 100):
+        delta, offsets = ClusterDelta(1, 100, 0, 0), range(start, start + 100)
+        sampler.add([delta], HERE, offsets, joined(1, 100), [b"x" * 10] * 100)
+        sizes.append(len(delta.sampled))
+    assert sizes[0] == 8
+    assert sum(sizes[10:]) < 20  # of 8 a commit, if it were forgotten
+
+
 def test_a_cluster_that_is_opened_again_is_offered_events_again() -> None:
     sampler = Sampler(Summaries(values=4, values_every=1))
     offered(sampler, range(10_000))
