@@ -7,6 +7,7 @@ import gzip
 import random
 from dataclasses import replace
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import pytest
@@ -472,15 +473,20 @@ def _counts(summaries: list[Summary]) -> dict[int, tuple[int, bytes, int, str]]:
     return {s.cluster: (s.count, s.representative, len(s.samples), s.group) for s in summaries}
 
 
+def unlike_lines(count: int) -> list[bytes]:
+    """Lines of six words, of which no two have one in common."""
+    draw = random.Random(7)
+    return [
+        " ".join("".join(draw.choices(ascii_lowercase, k=8)) for _ in range(6)).encode()
+        for _ in range(count)
+    ]
+
+
 @pytest.mark.parametrize("name", [name for name in ADAPTERS if name != "memory"])
 def test_partitions_that_begin_together_ask_about_equal_events_once(
     name: str, request: pytest.FixtureRequest
 ) -> None:
-    opens, draw = ADAPTERS[name].bind(request), random.Random(7)
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    lines = [
-        " ".join("".join(draw.choices(letters, k=8)) for _ in range(6)).encode() for _ in range(100)
-    ]
+    opens, lines = ADAPTERS[name].bind(request), unlike_lines(100)
 
     async def through() -> tuple[int, int, int]:
         async with opens(SETUP) as index:
@@ -496,11 +502,7 @@ def test_partitions_that_begin_together_ask_about_equal_events_once(
 def test_partitions_that_join_ask_about_equal_events_once(
     name: str, request: pytest.FixtureRequest
 ) -> None:
-    opens, draw = ADAPTERS[name].bind(request), random.Random(7)
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    lines = [
-        " ".join("".join(draw.choices(letters, k=8)) for _ in range(6)).encode() for _ in range(120)
-    ]
+    opens, lines = ADAPTERS[name].bind(request), unlike_lines(120)
 
     async def through() -> tuple[int, int, int]:
         async with opens(SETUP) as index:

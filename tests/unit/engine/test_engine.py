@@ -67,8 +67,8 @@ def word(number: int) -> str:
     return "".join(chr(97 + int(digit)) for digit in f"{number:06d}")
 
 
-def use_near_cache(dedup: Deduplicator, size: int) -> None:
-    """Give a deduplicator a smaller near cache."""
+def use_engine(dedup: Deduplicator, **options: Any) -> None:
+    """Give a deduplicator another engine, with these options of it."""
     engine = dedup.engine
     context = engine._context
     dedup.engine = Engine(
@@ -77,21 +77,13 @@ def use_near_cache(dedup: Deduplicator, size: int) -> None:
         windows=context.windows,
         summaries=context.summaries,
         clock=engine.clock,
-        near_cache_size=size,
+        **options,
     )
 
 
 def test_only_new_events_name_templates_where_duplicates_do_not_leave() -> None:
     dedup = Deduplicator(windows=WIDE, templates=True)
-    engine, context = dedup.engine, dedup.engine._context
-    dedup.engine = Engine(
-        engine.recipe,
-        engine.index,
-        windows=context.windows,
-        summaries=context.summaries,
-        clock=engine.clock,
-        duplicates_leave=False,
-    )
+    use_engine(dedup, duplicates_leave=False)
     lines = [f"session closed for user {word(number)}" for number in range(8)]
     found = [dedup.process_one(line) for line in lines for _ in range(2)]
     asked = dedup.engine.counts.asked
@@ -137,7 +129,7 @@ def test_final_and_passed_counts_add_up_for_any_stream(
         summaries=Summaries(every_us=every_s and every_s * S),
         limits=Limits(max_clusters=max_clusters),
     )
-    use_near_cache(dedup, near_size)
+    use_engine(dedup, near_cache_size=near_size)
     summaries: list[Summary] = []
     opened: Counter[int | None] = Counter()
     events = 0
@@ -376,7 +368,7 @@ def test_entries_of_both_cache_generations_are_forgotten(
     near_size: int,
 ) -> None:
     dedup = Deduplicator(limits=Limits(max_clusters=1), clock=ManualClock(NOW_US))
-    use_near_cache(dedup, near_size)
+    use_engine(dedup, near_cache_size=near_size)
     for _ in range(5):
         for text in ("disk 1 full", "out of memory", "user logged in"):
             dedup.process([text, text])
@@ -903,7 +895,7 @@ def test_memory_is_bounded_by_the_cap_on_clusters() -> None:
     clock = ManualClock(NOW_US)
     cap, batch, events = 200, 200, 10_000
     dedup = Deduplicator(clock=clock, limits=Limits(max_clusters=cap))
-    use_near_cache(dedup, 2 * cap)
+    use_engine(dedup, near_cache_size=2 * cap)
     generator = random.Random(7)
     summaries: list[Summary] = []
     for start in range(0, events, batch):
@@ -975,7 +967,7 @@ def test_hostile_times_cost_linear_time(times: str, values: str, max_clusters: i
 
 def test_a_batch_larger_than_the_near_cache_is_processed() -> None:
     dedup = Deduplicator()
-    use_near_cache(dedup, 1)
+    use_engine(dedup, near_cache_size=1)
     values = [f"{word(n % 40)} {word(n % 40 + 50)} failed" for n in range(2000)]
     decisions = dedup.process(values)
     assert sum(d.kind is Kind.NEW for d in decisions) <= 40
@@ -984,7 +976,7 @@ def test_a_batch_larger_than_the_near_cache_is_processed() -> None:
 
 def test_entries_of_the_older_cache_generation_are_used() -> None:
     dedup = Deduplicator()
-    use_near_cache(dedup, 2)
+    use_engine(dedup, near_cache_size=2)
     dedup.process(["alpha one", "beta two", "gamma three"])
     kinds = [d.kind for d in dedup.process(["beta two", "gamma three", "delta four", "alpha one"])]
     assert kinds == [Kind.DUPLICATE, Kind.DUPLICATE, Kind.NEW, Kind.DUPLICATE]
