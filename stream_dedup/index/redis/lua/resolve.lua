@@ -235,30 +235,40 @@ end
 -- them: the entry may be of an earlier cluster with the same id. Nothing if the tables have to be searched.
 local function entries_of_mirror(q)
   local near, by_distance, fingerprints = {}, {}, {}
-  if IS_BANDS then q.compared, q.similarities = {}, {} end
   local from, length = full_from(q.fingerprint), #q.fingerprint
   local function add_entry(id, fingerprint)
     note(id, from(fingerprint), near, by_distance)
     fingerprints[id] = fingerprints[id] or {}
     table.insert(fingerprints[id], fingerprint)
   end
-  local at = IN_TABLES_BYTES + 1
-  while IS_BANDS and at <= #q.mirrored do
-    local MIRRORED_FIELDS = unpack_bytes(MIRRORED, q.mirrored, at)
-    at = behind
-    add_entry(id, fingerprint)
-    if sketch ~= '' then q.compared[id], q.similarities[id] = sketch, similarity end
-  end
-  for at = 1, IS_BANDS and 0 or #q.mirrored, ID_BYTES + length do
-    local behind = at + ID_BYTES
-    local id, fingerprint = sub(q.mirrored, at, behind - 1), sub(q.mirrored, behind, behind + length - 1)
-    if id == PENDING_HERE or id == PENDING then
-      local ids = ids_of_pending(id, sub(q.field, LOW_GROUP_AT, GROUP_BYTES) .. fingerprint)
-      if not ids then return nil end
-      for i = 1, #ids do add_entry(ids[i], fingerprint) end
-    else
+  local function add_compared()
+    q.compared, q.similarities = {}, {}
+    local at = IN_TABLES_BYTES + 1
+    while at <= #q.mirrored do
+      local MIRRORED_FIELDS = unpack_bytes(MIRRORED, q.mirrored, at)
+      at = behind
       add_entry(id, fingerprint)
+      if sketch ~= '' then q.compared[id], q.similarities[id] = sketch, similarity end
     end
+  end
+  local function add_all()  -- whether all pending ones are known
+    for at = 1, #q.mirrored, ID_BYTES + length do
+      local behind = at + ID_BYTES
+      local id, fingerprint = sub(q.mirrored, at, behind - 1), sub(q.mirrored, behind, behind + length - 1)
+      if id == PENDING_HERE or id == PENDING then
+        local ids = ids_of_pending(id, sub(q.field, LOW_GROUP_AT, GROUP_BYTES) .. fingerprint)
+        if not ids then return false end
+        for i = 1, #ids do add_entry(ids[i], fingerprint) end
+      else
+        add_entry(id, fingerprint)
+      end
+    end
+    return true
+  end
+  if IS_BANDS then
+    add_compared()
+  elseif not add_all() then
+    return nil
   end
   local function still_leads(c)
     if IS_BANDS then
