@@ -171,3 +171,19 @@ async def test_a_worker_without_summaries_beside_one_with_them(
         assert [each.count for each in claimed + finals] == [2, 2] * is_claimed
         assert [each.final for each in finals] == [True] * is_claimed
         assert (await index.size()).waiting == 0
+
+
+@in_loop
+async def test_tombstones_of_unread_clusters_are_bounded(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    unread, shard = Summaries(every_us=None, final=False), ShardKeys(NAMESPACE, 0)
+    events = [Event(n, text, n) for n, text in enumerate(families(100))]
+    async with opened(redis_server.url, limits=Limits(10), summaries=unread) as index:
+        worker = Worker(index)
+        await worker.own()
+        for batch in batches(events, 5):
+            await worker.process(batch)
+        assert (await index.size())[:3] == (10, 10, 0)
+    assert redis_server.command("ZCARD", shard.gone) == 10
+    clusters = [key for key in scan(redis_server) if key.startswith(shard.prefix + b"c:")]
+    assert len(clusters) == 20
