@@ -138,7 +138,7 @@ class Lookup:
             slot = self._slot(owner)
             ours, theirs = slot.sketch, query.sketch
             similarity = linkage.jaccard(ours, theirs) if linkage.verifies else 0.0
-            if linkage.verifies and not linkage.admits(ours, theirs, similarity, 0):
+            if similarity < linkage.least:
                 continue  # most; the distance of bands takes longer
             distance = linkage.distance(slot.fingerprint, query.fingerprint)
             if linkage.admits(ours, theirs, similarity, distance):
