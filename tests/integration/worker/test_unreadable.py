@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.record.util import calc_crc32c
 
 from tests.integration.worker.running import Trial, Worker, text_headers, wait_for
@@ -142,9 +144,22 @@ def write_and_damage(trial: Trial, broker: KafkaBroker, codec: str) -> None:
     """Write an event, a batch of 30, and another event; damage the batch."""
     trial.kafka.produce(trial.read, [b"good words before"], 0)
     lines = [b"words of a batch, words of a batch %d" % number for number in range(30)]
-    trial.kafka.produce(trial.read, lines, 0, compression_type=codec, linger_ms=500)
+    asyncio.run(produce_one_batch(broker, trial.read, lines, codec))
     trial.kafka.produce(trial.read, [b"good words after"], 0)
     damage(broker, trial.read, 0)
+
+
+async def produce_one_batch(
+    broker: KafkaBroker, topic: str, values: list[bytes], codec: str
+) -> None:
+    """Write all values as one batch to partition 0, however slow the machine is."""
+    async with AIOKafkaProducer(
+        bootstrap_servers=broker.bootstrap, compression_type=None if codec == "none" else codec
+    ) as producer:
+        batch = producer.create_batch()
+        for value in values:
+            assert batch.append(key=None, value=value, timestamp=None) is not None
+        await (await producer.send_batch(batch, topic, partition=0))
 
 
 @pytest.fixture(scope="module")
