@@ -22,7 +22,7 @@ from stream_dedup.config import load
 from stream_dedup.ui.command import ui
 from tests.deploy.containers import Built
 from tests.integration.worker.running import text_headers, wait_for
-from tests.services.docker_images import DEPLOY, settings
+from tests.services.docker_images import DEPLOY, STAND_INS, settings
 from tests.services.kafka_existing import ExistingKafka
 from tests.services.kafka_jars import VERSION as KAFKA_VERSION
 from tests.services.kafka_records import Record
@@ -59,11 +59,16 @@ def test_no_variable_has_a_second_default() -> None:
 def test_versions_are_those_that_are_tested() -> None:
     given = settings()
     assert given["STREAM_DEDUP_IMAGE"] == f"stream-dedup:{__version__}"
-    assert given["KAFKA_IMAGE"] == f"apache/kafka:{KAFKA_VERSION}"
+    assert given["KAFKA_IMAGE"].startswith(f"apache/kafka:{KAFKA_VERSION}@")
     dockerfile = (DEPLOY / "Dockerfile").read_text("utf-8")
     for name in ("PYTHON_IMAGE", "BUILD_IMAGE", "EXTRAS"):
         assert f"\nARG {name}={given[name]}\n" in dockerfile
     assert f"\nARG VERSION={__version__}\n" in dockerfile
+
+
+@pytest.mark.parametrize("name", [*STAND_INS, "GRAFANA_IMAGE"])
+def test_images_of_others_are_pinned_by_digest(name: str) -> None:
+    assert re.fullmatch(r"[a-z/]+:v?\d+\.\d+\.\d+[a-z-]*@sha256:[0-9a-f]{64}", settings()[name])
 
 
 def test_the_topics_of_the_configuration_are_created() -> None:
