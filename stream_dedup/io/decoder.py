@@ -32,6 +32,7 @@ TEXT_FIELDS = (
     "message",
     "msg",
     "MESSAGE",  # journald
+    "short_message",  # Graylog
     "log",  # Docker, Fluent Bit
     "text",
     "body",  # OpenTelemetry
@@ -40,6 +41,8 @@ TEXT_FIELDS = (
     "textPayload",  # Google Cloud
     "@m",  # Serilog
     "@mt",
+    "RenderedMessage",  # Serilog, NLog
+    "Message",  # .NET
 )
 """Fields of a JSON event that may hold its text, if neither recipe nor option names one."""
 

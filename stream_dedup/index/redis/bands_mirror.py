@@ -17,6 +17,7 @@ key has very many, some may be missing here, and the tables are searched.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import AsyncIterator, Iterable
 from struct import Struct
 
@@ -159,7 +160,7 @@ async def read_clusters(
             mirror.take_clusters(
                 held
                 for identity, stored in zip(identities, answers, strict=True)
-                if stored and codec.unpack_cluster(stored).open  # else it is gone meanwhile
+                if stored  # else it is gone meanwhile
                 for held in _held(identity, stored, layout)
             )
             yield
@@ -168,10 +169,16 @@ async def read_clusters(
 
 
 def _held(identity: bytes, stored: bytes, layout: NamespaceLayout) -> list[Held]:
-    sketch, names = codec.unpack_searched(stored)
-    group, (first, *_) = codec.unpack_names(names, layout)
+    """What leads to a cluster: nothing if it is closed, has too few words, or is damaged."""
+    try:
+        if not codec.unpack_cluster(stored).open:
+            return []
+        sketch, names = codec.unpack_searched(stored)
+        group, (first, *_) = codec.unpack_names(names, layout)
+        whole = _unpack_sketch(sketch)
+    except (ValueError, OverflowError, struct.error):
+        return []  # `index check` names it
     if not first.searchable or first.fingerprint is None:
         return []
     low = int.from_bytes(group[-layouts.LOW_GROUP_BYTES :], "big")
-    owner = int.from_bytes(identity, "big")
-    return [(low, first.fingerprint, owner, _unpack_sketch(sketch))]
+    return [(low, first.fingerprint, int.from_bytes(identity, "big"), whole)]

@@ -12,7 +12,7 @@ import pytest
 from stream_dedup.fingerprint.bands import BANDS, BITS, CROWD, KEY_BYTES
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Query, Resolution
 from stream_dedup.index.memory import MemoryIndex
-from stream_dedup.index.redis import resolver
+from stream_dedup.index.redis import codec, resolver
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Position
@@ -29,6 +29,7 @@ from tests.services.redis import RedisServer
 
 ALL_EQUAL = (1 << BITS) - 1
 MEMBER_BYTES = 11
+RNG = random.Random(17)
 
 
 def silent(_what: str, _keys: int) -> None: ...
@@ -99,6 +100,28 @@ async def test_the_inspector_finds_a_crowd_sound_and_shows_it(
         assert damaged.counts["entry"] + damaged.counts.get("misplaced", 0) == BANDS + 1
     finally:
         await reader.aclose()
+
+
+@pytest.mark.parametrize("damaged", [b"x", b"packed sketch"])
+@in_loop
+async def test_a_damaged_cluster_keeps_nobody_from_reading_the_others(
+    redis_server: RedisServer, damaged: bytes
+) -> None:
+    redis_server.command("FLUSHALL")
+    apart = [asked(n, RNG.getrandbits(BITS), range(100 * n, 100 * n + 60)) for n in range(3)]
+    async with opened(redis_server.url, BANDED, windows=WIDE) as index:
+        first, second, _ = await process(index, apart)
+    key = ShardKeys(NAMESPACE, 0).cluster(second.cluster.to_bytes(8, "big"))
+    stored = redis_server.command("GET", key)
+    assert isinstance(stored, bytes)
+    if damaged != b"x":
+        sketch, _ = codec.unpack_searched(stored)
+        damaged = stored.replace(sketch, sketch[:1] + bytes(len(sketch) - 1))
+    redis_server.command("SET", key, damaged)
+    again = apart[0]._replace(exact=100, position=Position(HERE.source, 0, 400))
+    async with opened(redis_server.url, BANDED, windows=WIDE, mirror_size=1000) as index:
+        (answer,) = await index.resolve([again], START_US)
+        assert (answer.cluster, answer.new) == (first.cluster, False)
 
 
 @in_loop

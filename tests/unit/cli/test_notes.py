@@ -79,9 +79,10 @@ def test_json_without_a_known_text_is_told_at_the_first_hundred(notes: Run) -> N
     count = int(note.split()[1])
     assert 100 <= count < 110
     assert note == (
-        f"stream-dedup: {count} JSON lines so far have no text in message, msg, MESSAGE, log, "
-        "text, body, event, line, textPayload, @m, @mt, and pass undecided; name the field of "
-        "their text with --text-field (the first has summary, http.path, /a.b)"
+        f"stream-dedup: {count} JSON lines so far have no text in message, msg, MESSAGE, "
+        "short_message, log, text, body, event, line, textPayload, @m, @mt, RenderedMessage, "
+        "Message, and pass undecided; name the field of their text with --text-field (the first "
+        "has summary, http.path, /a.b)"
     )
     assert notes([line] * 1000, text_field="summary") == ("", 1)
 

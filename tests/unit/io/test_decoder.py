@@ -116,6 +116,7 @@ def test_a_line_of_another_format_is_passed_with_the_reason(line: bytes, reason:
         (b'{"a":[{"b":17}]}', {"text_field": "a.0.b"}, b"17"),
         (b'{"message":"\\u00e9"}\r', {}, "é".encode()),
         (b'{"textPayload":"a b","severity":"INFO"}', {}, b"a b"),
+        (b'{"version":"1.1","short_message":"a b","full_message":"a b c"}', {}, b"a b"),
         (b'{"@t":"2026-01-01","@m":"a 1","@mt":"a {n}"}', {}, b"a 1"),
         (b'{"MESSAGE":[27,91,97,255],"PRIORITY":"6"}', {}, b"\x1b[a\xff"),
         (b'{"MESSAGE":[1,"x"],"log":"a b"}', {}, b"a b"),
