@@ -20,6 +20,7 @@ EXTENSIONS = (
     "features._folding",
     "fingerprint._kernel",
     "index.redis._commits",
+    "index.redis._garbage",
     "index.redis._one_off",
     "index.redis._resp",
     "kafka._fastpath._batches",

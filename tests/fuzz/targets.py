@@ -25,9 +25,12 @@ from stream_dedup.fingerprint.bands import BITS
 from stream_dedup.fingerprint.fingerprinter import segments_of
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.siphash import HashKey, siphash
-from stream_dedup.index.redis._one_off import pack_patterns, slices_of
+from stream_dedup.index.redis._garbage import pack_garbage
+from stream_dedup.index.redis._one_off import pack_patterns
 from stream_dedup.index.redis._resp import pack_command
-from stream_dedup.index.redis.one_off import reference_pack_patterns, reference_slices_of
+from stream_dedup.index.redis.garbage import Shape, reference_pack_garbage
+from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.one_off import reference_pack_patterns
 from stream_dedup.kafka._fastpath._batches import Unpacker, pack
 from stream_dedup.offline import _native as native_offline
 from stream_dedup.offline import reference as reference_offline
@@ -329,12 +332,29 @@ def entries(source: Source) -> None:
     both(native.fingerprint, reference.fingerprint, source.rest(), table)
 
 
+def garbage(source: Source) -> None:
+    """What closed clusters have left, whole or cut off, with records, names and keys of bands."""
+    if source.below(2):
+        entries_ = native_tables.NativeEntries(Layout(64, 6, 7), 8)
+        head, name, width = 4, 17, 8
+    else:
+        entries_ = native_tables.NativeBandEntries(KEYS_OF_BANDS, 8)
+        head, name, width = 4 + BITS // 8 + 2, 9, BITS // 8
+    shifts = source.pick([64, 63, 56, 40]), source.pick([64, 63, 56, 40])
+    shape = Shape(head, name, width, *shifts, 1 + source.below(20), 20 + source.below(200))
+    pieces: list[bytes] = []
+    while source and len(pieces) < 4:
+        count = source.below(5)
+        records = source.take(8 * count)
+        rest = source.take(head + source.below(3) * name + source.below(4))
+        pieces.append(source.take(8) + bytes([0, count]) + records + rest)
+    shard = ShardKeys("fuzzed", 0)
+    both(pack_garbage, reference_pack_garbage, pieces, shard, shape, entries_.arrange)
+
+
 def patterns(source: Source) -> None:
-    """Keys of patterns for a script, and the slices that hold records."""
-    shift = source.pick([64, 63, 56, 40])
-    group, prefix, keys = source.take(4), source.chunk(), source.chunk()
-    if len(group) == 4 and not len(keys) % 8:
-        both(slices_of, reference_slices_of, group, keys[: 8 * 128], prefix, shift)
+    """Keys of patterns for a script."""
+    shift, keys = source.pick([64, 63, 56, 40]), source.chunk()
     rows = []
     while source:
         numbers_ = array("Q", [source.number(8), source.number()])
@@ -519,7 +539,8 @@ TARGETS: dict[str, Callable[[Source], None]] = {
     target.__name__: target
     for target in (
         kernel, kernel_parts, kernel_bands, hashes, look_alikes, passages, tables, entries,
-        patterns, band_tables, band_entries, columns, batches, resp, numbers, pairs, band_pairs,
+        garbage, patterns, band_tables, band_entries, columns, batches, resp, numbers, pairs,
+        band_pairs,
     )
 }  # fmt: skip
 """By name: each has a folder of inputs in ``corpus``."""

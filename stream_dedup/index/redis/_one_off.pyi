@@ -3,6 +3,3 @@ from collections.abc import Sequence
 from stream_dedup.index.redis.one_off import Row
 
 def pack_patterns(rows: Sequence[Row], shift: int) -> bytes: ...
-def slices_of(
-    group: bytes, keys: bytes, prefix: bytes, shift: int
-) -> tuple[list[bytes], list[bytes]]: ...

@@ -16,8 +16,6 @@ from stream_dedup.index.redis import layouts as _layouts
 
 cdef enum:
     MOST = 128  # keys of a pattern, and of a cluster (`learning.MAX_RECORDS`)
-    GROUP_BYTES = 4
-    FIELD_BYTES = 12
     PATTERN_BYTES = 6
     KEY_BYTES = 8
     DIGITS = 20
@@ -69,56 +67,6 @@ def pack_patterns(rows, Py_ssize_t shift):
         return packed[:to - PyBytes_AS_STRING(packed)]
     finally:
         free(taken)
-
-
-def slices_of(bytes group not None, bytes keys not None, bytes prefix not None, Py_ssize_t shift):
-    """See `one_off.reference_slices_of`.
-
-    Raises:
-        ValueError: there are more keys than a cluster has, or they are cut off, or the group is.
-    """
-    cdef Py_ssize_t count = PyBytes_GET_SIZE(keys) // KEY_BYTES, place, other, used
-    cdef Py_ssize_t prefix_bytes = PyBytes_GET_SIZE(prefix)
-    cdef const char* at = PyBytes_AS_STRING(keys)
-    cdef const char* head = PyBytes_AS_STRING(group)
-    cdef uint64_t slices[MOST]
-    cdef uint64_t spread
-    cdef char digits[1 + DIGITS]
-    cdef char fields[MOST * FIELD_BYTES]
-    cdef list names = [], packed = []
-    if count > MOST or PyBytes_GET_SIZE(keys) % KEY_BYTES or PyBytes_GET_SIZE(group) != GROUP_BYTES:
-        raise ValueError(f"{len(keys)} bytes are not the keys of a cluster")
-    spread = read(head, GROUP_BYTES) * GROUP_FACTOR
-    for place in range(count):
-        slices[place] = read(at + KEY_BYTES * place, KEY_BYTES) ^ spread
-        slices[place] = slices[place] >> shift if shift < 64 else 0
-    for place in range(count):
-        for other in range(place):
-            if slices[other] == slices[place]:
-                break
-        else:
-            used = 0
-            for other in range(place, count):
-                if slices[other] == slices[place]:
-                    memcpy(fields + used, head, GROUP_BYTES)
-                    memcpy(fields + used + GROUP_BYTES, at + KEY_BYTES * other, KEY_BYTES)
-                    used += FIELD_BYTES
-            put_digits(digits, slices[place])
-            name = PyBytes_FromStringAndSize(NULL, prefix_bytes + digits[0])
-            memcpy(PyBytes_AS_STRING(name), PyBytes_AS_STRING(prefix), prefix_bytes)
-            memcpy(PyBytes_AS_STRING(name) + prefix_bytes, digits + 1, digits[0])
-            names.append(name)
-            packed.append(fields[:used])
-    return names, packed
-
-
-cdef inline uint64_t read(const char* from_, int size) noexcept nogil:
-    """A big-endian number of so many bytes."""
-    cdef uint64_t value = 0
-    cdef int place
-    for place in range(size):
-        value = value << 8 | <uint8_t>from_[place]
-    return value
 
 
 cdef char* put_pattern(

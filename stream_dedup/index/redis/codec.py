@@ -23,7 +23,6 @@ from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
 from stream_dedup.index.base import VARIANT_MARK, ClusterDelta, Query, Resolution, opened_id
 from stream_dedup.index.redis import layouts, one_off
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, source_name
-from stream_dedup.index.redis.scripts import Argument
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
 from stream_dedup.native import extension
 from stream_dedup.rules.keeping import Kept
@@ -524,7 +523,6 @@ _pack_decisions = _native.pack_decisions if _native else reference_pack_decision
 pack_deltas = _native.pack_deltas if _native else reference_pack_deltas
 _siphash = fastest_siphash()
 _pack_patterns = one_off.fastest_pack_patterns()
-_slices_of = one_off.fastest_slices_of()
 
 GROUPS_KEPT = 10_000
 """Groups whose hashes are remembered."""
@@ -560,8 +558,7 @@ class Packer:
         self.shards = [ShardKeys(namespace, number) for number in range(layout.shards)]
         self.entries: Entries = make_entries(layout.table_layout, layout.slices)
         self._namespace = namespace
-        self._exact_shift = 64 - (layout.exact_slices.bit_length() - 1)
-        self._record_shift = 64 - (layout.record_slices.bit_length() - 1)
+        self._exact_shift, self._record_shift = layout.exact_shift, layout.record_shift
         self._groups: dict[str, tuple[int, bytes, bytes, int]] = {}
 
     def use_key(self, key: HashKey) -> None:
@@ -616,16 +613,6 @@ class Packer:
         keys, packed = self.entries.pack(rows, shard.prefixes)
         return keys, packed, _pack_patterns(patterns, self._record_shift)
 
-    def records(
-        self, shard: ShardKeys, group: bytes, keys: bytes
-    ) -> tuple[list[bytes], list[bytes]]:
-        """Find the slices that hold the records of keys, in a group with that hash.
-
-        Returns:
-            The slices, and for each the fields of its records, one after the other.
-        """
-        return _slices_of(group, keys, shard.records, self._record_shift)
-
     def _exact_slice(self, exact: int, group: int) -> int:
         return (exact ^ one_off.spread_of(group)) >> self._exact_shift
 
@@ -651,22 +638,3 @@ class Packer:
         """
         number = int.from_bytes(group, "big")
         return shard.exact(self._exact_slice(int.from_bytes(exact, "big"), number))
-
-    def name(
-        self,
-        shard: ShardKeys,
-        name: Name,
-        group: bytes,
-        owner: int,
-        keys: list[bytes],
-        arguments: list[Argument],
-    ) -> None:
-        """Append the keys and arguments of a cluster's name, as ``purge.lua`` takes them."""
-        keys.append(self.exact_key(shard, group, name.exact))
-        members = b""
-        if name.searchable and name.fingerprint is not None:
-            slices, members = self.entries.arrange(
-                name.fingerprint, int.from_bytes(group, "big"), owner, shard.prefixes.table
-            )
-            keys.extend(slices)
-        arguments += (group + name.raw, members)

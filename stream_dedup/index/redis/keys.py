@@ -71,6 +71,16 @@ class NamespaceLayout(NamedTuple):
         return min(8 * self.exact_slices, MAX_SLICES)
 
     @property
+    def exact_shift(self) -> int:
+        """Bits of an exact hash behind the number of its slice."""
+        return 65 - self.exact_slices.bit_length()
+
+    @property
+    def record_shift(self) -> int:
+        """Bits of the key of a record behind the number of its slice."""
+        return 65 - self.record_slices.bit_length()
+
+    @property
     def spread_slices(self) -> int:
         """Slices of a shard of the spread index, in which all tables lie together."""
         return -(-(self.slices * self.table_layout.tables + self.exact_slices) // self.shards)

@@ -8,12 +8,11 @@ from typing import Any
 
 from stream_dedup.clock import US_PER_S
 from stream_dedup.index.base import Limits
-from stream_dedup.index.redis import codec, scripts
+from stream_dedup.index.redis import scripts
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.codec import Packer
+from stream_dedup.index.redis.garbage import pack_garbage, shape_of
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
-from stream_dedup.index.redis.layouts import KEY_BYTES
-from stream_dedup.index.redis.namespace import CALL_WORK
 from stream_dedup.index.redis.runner import ScriptRunner
 from stream_dedup.index.redis.scripts import Argument
 from stream_dedup.model import Partition
@@ -23,9 +22,6 @@ SWEEP_STEPS = 200
 
 PIECES = 200
 """Pieces of garbage returned by a call."""
-
-RECORD_WORK = 1
-"""Commands that purging a record takes, about; those of a slice are read and written at once."""
 
 NO_CAP = 1 << 52
 """A cap on clusters for calls that evict nothing."""
@@ -68,7 +64,7 @@ class Maintenance:
         self._namespace_layout = layout
         self._limits = limits
         self._learns = learns
-        self._name_work = layout.table_layout.tables + 4
+        self._shape = shape_of(layout)
         self._partitions_renewed_us: int | None = None
         self._round_began_us: int | None = None
         self._round: Iterator[list[bytes]] | None = None  # chunks of slices
@@ -197,33 +193,10 @@ class Maintenance:
             swept += SWEEP_STEPS
 
     async def _purge(self, shard: ShardKeys, pieces: Sequence[bytes]) -> None:
-        keys = [shard.meta, shard.garbage]
-        layout = self._namespace_layout
-        arguments: list[Argument] = [self._packer.entries.member_bytes, layout.names_at]
-        room = CALL_WORK
-        for piece in pieces:
-            identity, records, packed = codec.unpack_piece(piece)
-            group, names = codec.unpack_names(packed, layout)
-            owner = int.from_bytes(identity, "big")
-            while names or records:
-                fitting = room // self._name_work
-                now, names = names[:fitting], names[fitting:]
-                room -= len(now) * self._name_work
-                fitting = 0 if names else room // RECORD_WORK * KEY_BYTES
-                left, records = records[:fitting], records[fitting:]
-                room -= len(left) // KEY_BYTES * RECORD_WORK
-                keys.append(shard.cluster(identity))
-                slices, fields = self._packer.records(shard, group, left)
-                arguments += (piece, len(now), int(not names and not records), len(slices))
-                for name in now:
-                    self._packer.name(shard, name, group, owner, keys, arguments)
-                keys += slices
-                arguments += fields
-                if room < self._name_work:
-                    await self._runner.run(shard, scripts.PURGE, keys, arguments)
-                    keys, arguments = keys[:2], arguments[:2]
-                    room = CALL_WORK
-        if len(keys) > 2:
+        entries = self._packer.entries
+        for its_keys, its_arguments in pack_garbage(pieces, shard, self._shape, entries.arrange):
+            keys = [shard.meta, shard.garbage, *its_keys]
+            arguments = [entries.member_bytes, self._shape.head_bytes, *its_arguments]
             await self._runner.run(shard, scripts.PURGE, keys, arguments)
 
 

@@ -80,37 +80,6 @@ def reference_pack_patterns(rows: Sequence[Row], shift: int) -> bytes:
     return b"".join(out)
 
 
-def reference_slices_of(
-    group: bytes, keys: bytes, prefix: bytes, shift: int
-) -> tuple[list[bytes], list[bytes]]:
-    """Find the slices that hold the records of keys.
-
-    Args:
-        group: the hash of their group.
-        keys: the keys, one after the other.
-        prefix: what the names of slices begin with.
-        shift: as above.
-
-    Returns:
-        The names of the slices, and for each the fields of its records, one after the other.
-    """
-    spread, fields = spread_of(int.from_bytes(group, "big")), dict[int, bytes]()
-    for at in range(0, len(keys), layouts.KEY_BYTES):
-        key = keys[at : at + layouts.KEY_BYTES]
-        number = (int.from_bytes(key, "big") ^ spread) >> shift
-        fields[number] = fields.get(number, b"") + group + key
-    return [b"%b%d" % (prefix, number) for number in fields], list(fields.values())
-
-
-def fastest_slices_of() -> Callable[[bytes, bytes, bytes, int], tuple[list[bytes], list[bytes]]]:
-    """Return the native function of the same result, where it was compiled."""
-    native = extension("index.redis._one_off")
-    slices_of: Callable[[bytes, bytes, bytes, int], tuple[list[bytes], list[bytes]]] = (
-        native.slices_of if native else reference_slices_of
-    )
-    return slices_of
-
-
 def fastest_pack_patterns() -> Callable[[Sequence[Row], int], bytes]:
     """Return the native function of the same result, where it was compiled."""
     native = extension("index.redis._one_off")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from stream_dedup.fingerprint.one_off import Keys, WordSlot, pack, pattern_keys
 from stream_dedup.index.redis import layouts
-from stream_dedup.index.redis._one_off import pack_patterns, slices_of
-from stream_dedup.index.redis.one_off import Row, reference_pack_patterns, reference_slices_of
+from stream_dedup.index.redis._one_off import pack_patterns
+from stream_dedup.index.redis.one_off import Row, reference_pack_patterns
 
 hashes = st.integers(0, 2**64 - 1) | st.integers(0, 3)
 keys = st.builds(
@@ -32,20 +32,6 @@ rows = st.lists(
 @given(rows, st.sampled_from([64, 63, 56, 40]))
 def test_patterns_are_packed_natively_as_by_the_reference(some: list[Row], shift: int) -> None:
     assert reference_pack_patterns(some, shift) == pack_patterns(some, shift)
-
-
-@given(
-    st.binary(min_size=4, max_size=4),
-    st.lists(st.sampled_from([b"\0", b"\7", b"\x80", b"\xff"]).map(lambda b: b * 8)).map(b"".join)
-    | st.lists(st.binary(min_size=8, max_size=8), max_size=128).map(b"".join),
-    st.sampled_from([64, 63, 56, 40]),
-)
-def test_slices_of_keys_are_found_natively_as_by_the_reference(
-    group: bytes, packed: bytes, shift: int
-) -> None:
-    assert reference_slices_of(group, packed, b"r:", shift) == slices_of(
-        group, packed, b"r:", shift
-    )
 
 
 def plain(words: list[list[int]], groups: list[int]) -> list[bool]:
@@ -79,7 +65,5 @@ def test_a_pattern_is_plain_if_no_other_has_its_keys(
 def test_keys_that_are_cut_off_are_refused() -> None:
     with pytest.raises(ValueError, match="15 bytes are not the keys of a pattern"):
         pack_patterns([(bytes(15), 0, 0)], 60)
-    with pytest.raises(ValueError, match="15 bytes are not the keys of a cluster"):
-        slices_of(bytes(4), bytes(15), b"r:", 60)
     with pytest.raises(TypeError, match="are bytes"):
         pack_patterns([(None, 0, 0)], 60)  # type: ignore[list-item]

@@ -1,0 +1,190 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
+# cython: freethreading_compatible=False
+"""What closed clusters have left, packed natively; see `garbage`."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport uint8_t, uint64_t
+from libc.string cimport memcpy
+
+from stream_dedup.clustering import learning as _learning
+from stream_dedup.index.redis import layouts as _layouts
+
+cdef enum:
+    MOST = 128  # keys of records of a cluster (`learning.MAX_RECORDS`)
+    ID_BYTES = 8
+    GROUP_BYTES = 4
+    EXACT_BYTES = 8
+    KEY_BYTES = 8
+    PIECE_BYTES = 10  # id(8), number of records(2)
+    DIGITS = 20
+
+assert _layouts.PIECE.struct.size == PIECE_BYTES
+assert _layouts.ID_BYTES == ID_BYTES and _layouts.GROUP_BYTES == GROUP_BYTES
+assert _layouts.EXACT_BYTES == EXACT_BYTES and _layouts.KEY_BYTES == KEY_BYTES
+assert _learning.MAX_RECORDS == MOST
+
+cdef uint64_t GROUP_FACTOR = _layouts.GROUP_FACTOR
+cdef bytes HEXADECIMAL = b"0123456789abcdef"
+
+cdef struct Piece:
+    const char* start  # its id is there
+    const char* records  # keys that are left
+    Py_ssize_t records_left
+    const char* group
+    const char* names  # those that are left
+    Py_ssize_t names_left
+    uint64_t spread
+
+
+def pack_garbage(pieces, shard, shape, arrange):
+    """See `garbage.reference_pack_garbage`."""
+    cdef bytes owner = shard.prefixes.owner, exact = shard.prefixes.exact
+    cdef bytes table = shard.prefixes.table, record = shard.records, packed
+    cdef Py_ssize_t head, size, width, name_work, call_work, room, names, records, place
+    cdef int exact_shift, record_shift
+    cdef Piece piece
+    cdef const char* first  # the name of the representative
+    cdef const char* raw
+    cdef const char* fingerprint
+    cdef list keys = [], arguments = [], slices, fields, calls = []
+    cdef bint is_last
+    head, size, width, exact_shift, record_shift, name_work, call_work = shape
+    room = call_work
+    for packed in pieces:
+        unpack(packed, head, size, &piece)
+        first = piece.names
+        while True:
+            names = min(room // name_work, piece.names_left)
+            room -= names * name_work
+            records = min(room, piece.records_left) if names == piece.names_left else 0
+            room -= records
+            slices, fields = [], []
+            find_slices(&piece, records, record, record_shift, slices, fields)
+            is_last = names == piece.names_left and records == piece.records_left
+            keys.append(cluster_key(owner, packed))
+            arguments += (packed, names, int(is_last), len(slices))
+            for place in range(names):
+                raw = piece.names + place * size
+                keys.append(slice_key(exact, shifted(read(raw, EXACT_BYTES) ^ piece.spread, exact_shift)))
+                fingerprint, members = raw + EXACT_BYTES, b""
+                if raw == first and head > GROUP_BYTES:  # keys of bands
+                    fingerprint = piece.group + GROUP_BYTES
+                elif size - EXACT_BYTES - 1 < width:
+                    fingerprint = NULL
+                if fingerprint is not NULL and raw[size - 1] == 1:
+                    found, members = arrange(
+                        int.from_bytes(fingerprint[:width], "big"), read(piece.group, GROUP_BYTES),
+                        read(piece.start, ID_BYTES), table,
+                    )
+                    keys += found
+                name = PyBytes_FromStringAndSize(NULL, GROUP_BYTES + size)
+                memcpy(PyBytes_AS_STRING(name), piece.group, GROUP_BYTES)
+                memcpy(PyBytes_AS_STRING(name) + GROUP_BYTES, raw, size)
+                arguments.append(name)
+                arguments.append(members)
+            keys += slices
+            arguments += fields
+            piece.names += names * size
+            piece.names_left -= names
+            piece.records += records * KEY_BYTES
+            piece.records_left -= records
+            if room < name_work:
+                calls.append((keys, arguments))
+                keys, arguments = [], []
+                room = call_work
+            if is_last:
+                break
+    if keys:
+        calls.append((keys, arguments))
+    return calls
+
+
+cdef void unpack(bytes packed, Py_ssize_t head, Py_ssize_t size, Piece* piece) noexcept:
+    cdef Py_ssize_t length = PyBytes_GET_SIZE(packed), names_at
+    piece.start = PyBytes_AS_STRING(packed)
+    piece.records = piece.group = piece.names = piece.start
+    piece.records_left = piece.names_left = 0
+    piece.spread = 0
+    if length < PIECE_BYTES:
+        return
+    names_at = PIECE_BYTES + KEY_BYTES * <Py_ssize_t>read(piece.start + ID_BYTES, 2)
+    if length < names_at + head or names_at > PIECE_BYTES + KEY_BYTES * MOST:
+        return
+    piece.records = piece.start + PIECE_BYTES
+    piece.records_left = (names_at - PIECE_BYTES) // KEY_BYTES
+    piece.group = piece.start + names_at
+    piece.spread = read(piece.group, GROUP_BYTES) * GROUP_FACTOR
+    piece.names = piece.group + head
+    piece.names_left = (length - names_at - head) // size
+
+
+cdef int find_slices(
+    Piece* piece, Py_ssize_t count, bytes prefix, int shift, list names, list packed
+) except -1:
+    """Append the slices of the next records, and for each the fields of its records."""
+    cdef uint64_t slices[MOST]
+    cdef char fields[MOST * (GROUP_BYTES + KEY_BYTES)]
+    cdef const char* keys = piece.records
+    cdef Py_ssize_t place, other, used
+    for place in range(count):
+        slices[place] = shifted(read(keys + KEY_BYTES * place, KEY_BYTES) ^ piece.spread, shift)
+    for place in range(count):
+        for other in range(place):
+            if slices[other] == slices[place]:
+                break
+        else:
+            used = 0
+            for other in range(place, count):
+                if slices[other] == slices[place]:
+                    memcpy(fields + used, piece.group, GROUP_BYTES)
+                    memcpy(fields + used + GROUP_BYTES, keys + KEY_BYTES * other, KEY_BYTES)
+                    used += GROUP_BYTES + KEY_BYTES
+            names.append(slice_key(prefix, slices[place]))
+            packed.append(fields[:used])
+    return 0
+
+
+cdef inline uint64_t read(const char* from_, int size) noexcept nogil:
+    """A big-endian number of so many bytes."""
+    cdef uint64_t value = 0
+    cdef int place
+    for place in range(size):
+        value = value << 8 | <uint8_t>from_[place]
+    return value
+
+
+cdef inline uint64_t shifted(uint64_t number, int shift) noexcept nogil:
+    return number >> shift if shift < 64 else 0
+
+
+cdef bytes slice_key(bytes prefix, uint64_t number):
+    """A prefix, and a number in decimal digits."""
+    cdef char digits[DIGITS]
+    cdef int at = DIGITS
+    while True:
+        at -= 1
+        digits[at] = <char>(c"0" + number % 10)
+        number //= 10
+        if not number:
+            break
+    return with_end(prefix, digits + at, DIGITS - at)
+
+
+cdef bytes cluster_key(bytes prefix, bytes packed):
+    """A prefix, and the id of a piece in hexadecimal digits."""
+    cdef char digits[2 * ID_BYTES]
+    cdef Py_ssize_t size = min(ID_BYTES, PyBytes_GET_SIZE(packed)), place
+    cdef uint8_t byte
+    for place in range(size):
+        byte = <uint8_t>PyBytes_AS_STRING(packed)[place]
+        digits[2 * place] = PyBytes_AS_STRING(HEXADECIMAL)[byte >> 4]
+        digits[2 * place + 1] = PyBytes_AS_STRING(HEXADECIMAL)[byte & 15]
+    return with_end(prefix, digits, 2 * size)
+
+
+cdef bytes with_end(bytes prefix, const char* end, Py_ssize_t size):
+    cdef Py_ssize_t before = PyBytes_GET_SIZE(prefix)
+    cdef bytes key = PyBytes_FromStringAndSize(NULL, before + size)
+    memcpy(PyBytes_AS_STRING(key), PyBytes_AS_STRING(prefix), before)
+    memcpy(PyBytes_AS_STRING(key) + before, end, size)
+    return key
