@@ -10,8 +10,10 @@ Idea: an event's *variant* is the sequence, in order, of
    recipe's own list;
 2. its log levels (`LEVELS`), unless they are values of keys that name something else
    (``user=info``);
-3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, or after
-   ``status``, ``statusCode``, ``code`` or another of `STATUS_KEYS` with ``=`` or ``:``.
+3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, after a request
+   (``GET /a 200``), or after ``status``, ``statusCode``, ``code`` or another of `STATUS_KEYS` with
+   ``=`` or ``:``; and where access logs have them: between two bars (``| 200 |``: Gin, Fiber), and
+   after five times (``3/0/1/20/24 200``: HAProxy).
 
 The exceptions and innermost frames of a stack trace belong to it too (`traces`).
 
@@ -22,6 +24,7 @@ Worked example::
 
     GET /a/7 HTTP/1.1" 200 512       2xx
     GET /a/9 HTTP/1.1" 503 17        5xx
+    POST /a/9 -> 404 in 17 ms        4xx
     ERROR job 7 finished: not OK.    error not ok
 
 The kernel adds the variant's words to the exact hash, and the fingerprinter the frames; an index
@@ -76,6 +79,9 @@ STATUS_KEYS = frozenset(
 )
 """Names before ``=`` or ``:`` and an HTTP status, in lower case, without ``_``, ``-`` and ``.``."""
 
+METHODS = frozenset(b"GET HEAD POST PUT PATCH DELETE OPTIONS".split())
+"""Methods of requests, before a path or a URL, and a status behind that."""
+
 MAX_WORD_BYTES = 16
 """Maximum length of a protected word."""
 
@@ -85,11 +91,18 @@ ENDINGS = b".!"
 _KEY = re.compile(rb"[A-Za-z0-9_.-]{1,%d}\Z" % (MAX_KEY_BYTES + 1))
 _STATUS = re.compile(rb"[1-5][0-9][0-9]")
 _VERSION = re.compile(rb"HTTP/[0-9](?:\.[0-9])?", re.IGNORECASE)
+_TIMES = re.compile(rb"[-+]?[0-9]++(?:/[-+]?[0-9]++){4}")
 _AFTER_VERSION = frozenset(b'" ')
 _AFTER_KEY = frozenset(b"\"' =:")
+_TO_STATUS = re.compile(  # from the end of a method; a number with a unit is a time or a size
+    rb"[ \"']{1,8}+(?:/|https?://)[^ \"']*+[ \"'=>:|-]{1,8}+"
+    rb"(?=[0-9]{3}(?:[\s\"'|,;)\]]|\Z))(?!... (?:ms|s|us|ns|bytes|B)(?![A-Za-z]))"
+)
 
 
-def status_class(text: bytes, before: tuple[int, int] | None, start: int, end: int) -> bytes:
+def status_class(
+    text: bytes, before: tuple[int, int] | None, start: int, end: int, *, of_request: bool
+) -> bytes:
     """Return the HTTP status class that a token stands for, or nothing.
 
     Args:
@@ -97,12 +110,17 @@ def status_class(text: bytes, before: tuple[int, int] | None, start: int, end: i
         before: where the token before it begins and ends.
         start: where the token begins.
         end: where it ends.
+        of_request: whether it is where the status of a request is.
     """
     if before is None or end - start != 3 or not _STATUS.fullmatch(text, start, end):
         return b""
     name, gap = text[before[0] : before[1]], text[before[1] : start]
-    if _VERSION.fullmatch(name):
+    if of_request or (text[start - 2 : start] == b"| " and text[end : end + 2] == b" |"):
+        fits = True
+    elif _VERSION.fullmatch(name):
         fits = set(gap) <= _AFTER_VERSION
+    elif _TIMES.fullmatch(name):
+        fits = gap == b" "
     else:
         fits = (
             name.lower().translate(None, b"_-.") in STATUS_KEYS
@@ -110,6 +128,18 @@ def status_class(text: bytes, before: tuple[int, int] | None, start: int, end: i
             and (b"=" in gap or b":" in gap)
         )
     return text[start : start + 1] + b"xx" if fits else b""
+
+
+def status_of_request(text: bytes, start: int, end: int) -> int:
+    """Return where the status of a request is, -1 if a token is no method of one that has it.
+
+    Args:
+        text: the line.
+        start: where the token begins.
+        end: where it ends.
+    """
+    found = text[start:end] in METHODS and _TO_STATUS.match(text, end)
+    return found.end() if found else -1
 
 
 class VariantWord(NamedTuple):
@@ -145,16 +175,18 @@ def variant_words(
         levels: those that are levels and nothing else.
         status: whether HTTP status classes count.
     """
-    before = None
+    before, of_request = None, -1
     for start, end in spans:
         word = protected_word(text, start, end, protected, levels)
         if word:
             yield VariantWord(word, start, end, False)
         elif status:
-            class_ = status_class(text, before, start, end)
+            class_ = status_class(text, before, start, end, of_request=start == of_request)
             if class_:
                 yield VariantWord(class_, start, end, True)
         before = start, end
+        if status and of_request < end:
+            of_request = status_of_request(text, start, end)
 
 
 def protected_word(

@@ -27,7 +27,7 @@ from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, qsort, realloc
-from libc.string cimport memcmp, memcpy, memset, strstr
+from libc.string cimport memcmp, memcpy, memset, strchr, strlen, strstr
 
 import array
 
@@ -1291,7 +1291,8 @@ cdef class Kernel:
         return NULL
 
     cdef inline int take_status(
-        self, const uint8_t* text, size_t before, size_t before_end, size_t start, Hashes* variant
+        self, const uint8_t* text, size_t text_length, size_t before, size_t before_end,
+        size_t start, bint of_request, Hashes* variant,
     ) except -1 nogil:
         """Add the status class of three digits, if they are a status: `variants.status_class`.
 
@@ -1301,18 +1302,21 @@ cdef class Kernel:
         cdef size_t length = before_end - before, i
         cdef const uint8_t* name = text + before
         cdef bint version, assigned = False
-        version = is_version(name, length)
-        if not version and not is_status_key(name, length):
-            return 0
-        for i in range(before_end, start):
-            if text[i] == c"=" or text[i] == c":":
-                assigned = True
-                if version:
-                    return 0
-            elif text[i] != c'"' and text[i] != c" " and (version or text[i] != c"'"):
+        if not (of_request or is_between_bars(text, text_length, start) or (
+            start == before_end + 1 and text[before_end] == c" " and is_times(name, length)
+        )):
+            version = is_version(name, length)
+            if not version and not is_status_key(name, length):
                 return 0
-        if not version and not assigned:
-            return 0
+            for i in range(before_end, start):
+                if text[i] == c"=" or text[i] == c":":
+                    assigned = True
+                    if version:
+                        return 0
+                elif text[i] != c'"' and text[i] != c" " and (version or text[i] != c"'"):
+                    return 0
+            if not version and not assigned:
+                return 0
         if c"1" <= text[start] <= c"5":
             reserve_hashes(variant, 1)
             variant.at[variant.count] = self.status_hashes[text[start] - c"0"]
@@ -1324,7 +1328,7 @@ cdef class Kernel:
     ) except -1 nogil:
         cdef const uint8_t* text = part.text
         cdef size_t length = part.length, i = 0, start, first = tokens.count
-        cdef size_t before = 0, before_end = 0
+        cdef size_t before = 0, before_end = 0, status = 0  # of a request
         cdef int held, kind, names = 0
         cdef uint64_t identity
         cdef Pair votes
@@ -1345,9 +1349,13 @@ cdef class Kernel:
                 i += 1
             if self.statuses:
                 if i - start == 3 and before_end and is_number(text + start):
-                    self.take_status(text, before, before_end, start, variant)
+                    self.take_status(
+                        text, length, before, before_end, start, start == status, variant
+                    )
                 before = start
                 before_end = i
+                if status < i:
+                    status = status_of_request(text, length, start, i)
             if self.protected != NULL:
                 word = self.find_protected(text, start, i - start)
                 if word != NULL:
@@ -1378,7 +1386,7 @@ cdef class Kernel:
         cdef const uint8_t* text = part.text
         cdef Items* tokens = &work.tokens
         cdef Hashes* variant = &work.variant
-        cdef size_t start, size, before = 0, before_end = 0
+        cdef size_t start, size, before = 0, before_end = 0, status = 0  # of a request
         cdef size_t first = tokens.count, variant_first = variant.count, variant_count
         cdef uint64_t seen[8]
         cdef uint64_t again = 0
@@ -1398,12 +1406,16 @@ cdef class Kernel:
             variant_count = variant.count
             if size and self.statuses and not piece.absent:
                 if size == 3 and before_end and is_number(text + start):
-                    if self.take_status(text, before, before_end, start, variant):
+                    if self.take_status(
+                        text, part.length, before, before_end, start, start == status, variant
+                    ):
                         if work.statuses < KNOWN_STATUSES:
                             work.places[work.statuses] = start
                         work.statuses += 1
                 before = start
                 before_end = piece.end
+                if status < piece.end:
+                    status = status_of_request(text, part.length, start, piece.end)
             if size and self.protected != NULL and not piece.absent:
                 word = NULL
                 if not piece.held & DIGIT and self.may_be_protected(text + start, size):
@@ -2247,6 +2259,105 @@ cdef inline bint is_status_key(const uint8_t* token, size_t length) noexcept nog
     return size > 1 and strstr(
         b" code status statuscode httpstatus httpstatuscode httpresponsestatuscode responsestatus "
         b"responsecode upstreamstatus ", name) != NULL
+
+
+cdef inline bint is_between_bars(
+    const uint8_t* text, size_t length, size_t start
+) noexcept nogil:
+    return (start >= 2 and text[start - 2] == c"|" and text[start - 1] == c" "
+            and start + 5 <= length and text[start + 3] == c" " and text[start + 4] == c"|")
+
+
+cdef inline bint is_times(const uint8_t* token, size_t length) noexcept nogil:
+    """Return whether a token is five numbers between slashes, as HAProxy's times are."""
+    cdef size_t i
+    cdef int slashes = 0
+    cdef bint digits = False
+    for i in range(length):
+        if c"0" <= token[i] <= c"9":
+            digits = True
+        elif token[i] == c"/":
+            if not digits:
+                return False
+            slashes += 1
+            digits = False
+        elif digits or not (token[i] == c"-" or token[i] == c"+") or (i and token[i - 1] != c"/"):
+            return False
+    return digits and slashes == 4
+
+
+cdef inline size_t status_of_request(
+    const uint8_t* text, size_t length, size_t start, size_t end
+) noexcept nogil:
+    """Return where the status of a request is, 0 if nowhere: `variants.status_of_request`."""
+    # Nearly all tokens end here.
+    if end - start > 7 or end - start < 3 or end + 6 > length or not is_quote(text[end]):
+        return 0
+    return status_after_method(text, length, start, end)
+
+
+cdef size_t status_after_method(
+    const uint8_t* text, size_t length, size_t start, size_t end
+) noexcept nogil:
+    cdef char method[10]  # between spaces, as in the list
+    cdef size_t at, first
+    for at in range(start, end):
+        if not c"A" <= text[at] <= c"Z":
+            return 0
+        method[1 + at - start] = text[at]
+    method[0] = method[end - start + 1] = c" "
+    method[end - start + 2] = 0
+    at = end
+    if strstr(b" GET HEAD POST PUT PATCH DELETE OPTIONS ", method) == NULL:
+        return 0
+    while at < length and at - end < 8 and is_quote(text[at]):
+        at += 1
+    if not (begins(text, length, at, b"/") or begins(text, length, at, b"http://")
+            or begins(text, length, at, b"https://")):
+        return 0
+    while at < length and not is_quote(text[at]):
+        at += 1
+    first = at
+    while at < length and at - first < 8 and (
+        is_quote(text[at]) or text[at] == c"=" or text[at] == c">" or text[at] == c":"
+        or text[at] == c"|" or text[at] == c"-"
+    ):
+        at += 1
+    if at == first or at + 3 > length or not is_number(text + at):
+        return 0
+    if at + 3 == length:
+        return at
+    if strchr(b" \t\n\r\x0b\x0c\"'|,;)]", text[at + 3]) == NULL or not text[at + 3]:
+        return 0
+    if text[at + 3] != c" ":
+        return at
+    at += 4
+    if (is_unit(text, length, at, b"ms") or is_unit(text, length, at, b"s")
+            or is_unit(text, length, at, b"us") or is_unit(text, length, at, b"ns")
+            or is_unit(text, length, at, b"bytes") or is_unit(text, length, at, b"B")):
+        return 0
+    return at - 4
+
+
+cdef inline bint is_unit(
+    const uint8_t* text, size_t length, size_t at, const char* unit
+) noexcept nogil:
+    cdef size_t end = at + strlen(unit)
+    return begins(text, length, at, unit) and (
+        end == length or not c"a" <= text[end] | 0x20 <= c"z"
+    )
+
+
+cdef inline bint is_quote(uint8_t byte) noexcept nogil:
+    """Return whether a byte is a quote or a space."""
+    return byte == c" " or byte == c'"' or byte == c"'"
+
+
+cdef inline bint begins(
+    const uint8_t* text, size_t length, size_t at, const char* with_
+) noexcept nogil:
+    cdef size_t size = strlen(with_)
+    return at + size <= length and memcmp(text + at, with_, size) == 0
 
 
 def jaccard(bytes left not None, bytes right not None):

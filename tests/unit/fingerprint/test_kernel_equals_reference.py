@@ -133,7 +133,15 @@ def test_the_shipped_recipes_equal_the_reference(name: str, batch: list[bytes]) 
 
 
 statuses = st.sampled_from([b'"GET / HTTP/1.1" 200 12', b"status=503", b"code: 404", b"HTTP/2 301"])
-lines_with_statuses = st.lists(st.one_of(log_lines, statuses), max_size=5).map(b" ".join)
+requests = st.lists(
+    st.sampled_from(
+        [*b"GET POST OPTIONS get / /a?b=1&c https://a.b/c http:/ 200 404 999 ms s bytes".split(),
+         *(b" ", b"  ", b'"', b"'", b" -> ", b" - ", b": ", b" | ", b"=", b"\t", b",", b"\0"),
+         *b"1/2/3/4/5 0/-1/-1/-1/+0 1/2/3 -/1/2/3/4".split()]
+    ),
+    max_size=12,
+).map(b"".join)  # fmt: skip
+lines_with_statuses = st.lists(st.one_of(log_lines, statuses, requests), max_size=5).map(b" ".join)
 
 
 @pytest.mark.parametrize("name", shipped_natively)
