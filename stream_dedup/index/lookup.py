@@ -10,49 +10,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from stream_dedup.clustering.linkage import Candidate, Linkage
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint import bands
 from stream_dedup.index.base import Limits, Query
-from stream_dedup.index.records import Records
+from stream_dedup.index.records import Records, Slot
 from stream_dedup.tables.planner import MEMORY, choose
 from stream_dedup.tables.store import Bands, Found, Tables, make_band_tables, make_tables
 
 _LEAST_PLACES, _MOST_PLACES = 1 << 16, 1 << 22
-
-
-@dataclass(slots=True, eq=False)
-class Slot:
-    """How one open cluster is found.
-
-    Attributes:
-        owner: its owner number in the tables.
-        cluster: its id.
-        group: only events of this group find it.
-        fingerprint: of its representative.
-        sketch: of its representative.
-        opened_us: event time at which it was opened.
-        one_off: the keys of its representative's pattern, if it opened the cluster here.
-        exacts: the (group, exact hash) keys that lead to it; its representative's first.
-        entries: its entries in the tables.
-        records: the keys of the records that name it.
-        learned: bit i for the word i of its representative, if that varies: it is learned, or
-            events lack it.
-    """
-
-    owner: int
-    cluster: int
-    group: str
-    fingerprint: int
-    sketch: bytes
-    opened_us: int
-    one_off: bytes = b""
-    exacts: list[tuple[str, int]] = field(default_factory=list)
-    entries: list[int] = field(default_factory=list)
-    records: list[int] = field(default_factory=list)
-    learned: int = 0
 
 
 class Lookup:

@@ -59,8 +59,8 @@ from stream_dedup.index.base import (
     too_many_wait,
     unscoped,
 )
-from stream_dedup.index.lookup import EvictedKeys, Lookup, Slot
-from stream_dedup.index.records import Ready
+from stream_dedup.index.lookup import EvictedKeys, Lookup
+from stream_dedup.index.records import Ready, Slot
 from stream_dedup.index.saved import Name, SavedCluster, SavedIndex, saved_bytes
 from stream_dedup.model import Closing, Decision, Partition, Position, Rule, Summary
 from stream_dedup.rules.keeping import Kept

@@ -35,7 +35,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from stream_dedup.clustering.learning import (
     LEARNED,
@@ -50,10 +51,40 @@ from stream_dedup.clustering.learning import (
 )
 from stream_dedup.fingerprint.one_off import REPEATED, WordSlot, slot_keys, word_slot
 
-if TYPE_CHECKING:
-    from stream_dedup.index.lookup import Slot
 
-IsLive = Callable[["Slot"], bool]
+@dataclass(slots=True, eq=False)
+class Slot:
+    """How one open cluster is found.
+
+    Attributes:
+        owner: its owner number in the tables.
+        cluster: its id.
+        group: only events of this group find it.
+        fingerprint: of its representative.
+        sketch: of its representative.
+        opened_us: event time at which it was opened.
+        one_off: the keys of its representative's pattern, if it opened the cluster here.
+        exacts: the (group, exact hash) keys that lead to it; its representative's first.
+        entries: its entries in the tables.
+        records: the keys of the records that name it.
+        learned: bit i for the word i of its representative, if that varies: it is learned, or
+            events lack it.
+    """
+
+    owner: int
+    cluster: int
+    group: str
+    fingerprint: int
+    sketch: bytes
+    opened_us: int
+    one_off: bytes = b""
+    exacts: list[tuple[str, int]] = field(default_factory=list)
+    entries: list[int] = field(default_factory=list)
+    records: list[int] = field(default_factory=list)
+    learned: int = 0
+
+
+IsLive = Callable[[Slot], bool]
 """Whether a cluster takes the event in question."""
 
 
