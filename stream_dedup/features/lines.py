@@ -63,6 +63,7 @@ from stream_dedup.features.tokens import (
     LOG_DELIMITERS,
     SUBSTITUTE,
     TRAILING_PUNCTUATION,
+    UNITS,
     Token,
     is_variable,
     merged,
@@ -81,16 +82,6 @@ MAX_GROUP = 24
 
 ALL_ASSIGNED = 48
 """The bit, in a mask of words, of all words that are assigned."""
-
-UNITS = frozenset(
-    b"""
-    b B kb kB KB mb MB gb GB tb TB KiB MiB GiB TiB byte bytes bit bits
-    KB/s kB/s MB/s GB/s B/s kbps Mbps Gbps Hz kHz MHz GHz %
-    ns us ms s msec msecs usec usecs sec secs second seconds min mins minute minutes
-    h hr hrs hour hours day days nanoseconds microseconds milliseconds
-    """.split()
-)
-"""Units after a number; a full stop at the end does not count."""
 
 TOP_LABELS = frozenset(
     b"com net org edu gov mil io cloud local localdomain lan internal corp "

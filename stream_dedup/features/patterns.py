@@ -16,11 +16,11 @@ from typing import NamedTuple
 import msgspec
 
 from stream_dedup.features.folding import SYMBOLS
-from stream_dedup.features.lines import UNITS, LineReader, Reading, learned_words
+from stream_dedup.features.lines import LineReader, Reading, learned_words
 from stream_dedup.features.masks import NAMED, Masker, named
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.features.tokens import SUBSTITUTE, Token, splitter
+from stream_dedup.features.tokens import SUBSTITUTE, UNITS, Token, splitter
 from stream_dedup.features.traces import Trace, trace_of
 from stream_dedup.features.variants import LEVELS, is_key
 

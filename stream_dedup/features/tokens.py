@@ -36,6 +36,16 @@ from typing import NamedTuple
 LOG_DELIMITERS = b" \t\n\r\x0b\x0c=:,;()[]{}<>\"'|"
 """Bytes that separate the tokens of a log line: white space and punctuation around values."""
 
+UNITS = frozenset(
+    b"""
+    b B kb kB KB mb MB gb GB tb TB KiB MiB GiB TiB byte bytes bit bits
+    KB/s kB/s MB/s GB/s B/s kbps Mbps Gbps Hz kHz MHz GHz %
+    ns us ms s msec msecs usec usecs sec secs second seconds min mins minute minutes
+    h hr hrs hour hours day days nanoseconds microseconds milliseconds
+    """.split()
+)
+"""Units after a number; a full stop at the end does not count."""
+
 WORD_DELIMITERS = bytes(
     byte for byte in range(128) if not (chr(byte).isalnum() or byte == ord("_") or byte == 0x1A)
 )

@@ -12,8 +12,8 @@ Idea: an event's *variant* is the sequence, in order, of
    (``user=info``);
 3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, after a request
    (``GET /a 200``), or after ``status``, ``statusCode``, ``code`` or another of `STATUS_KEYS` with
-   ``=`` or ``:``; and where access logs have them: between two bars (``| 200 |``: Gin, Fiber), and
-   after five times (``3/0/1/20/24 200``: HAProxy).
+   ``=`` or ``:``; and where access logs have them: between a time of the day and a duration
+   (``12:00:00 | 200 | 1.2ms |``: Gin, Fiber), and after five times (``3/0/1/20/24 200``: HAProxy).
 
 The exceptions and innermost frames of a stack trace belong to it too (`traces`).
 
@@ -36,6 +36,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
+
+from stream_dedup.features.tokens import UNITS
 
 OUTCOMES = frozenset(
     """
@@ -94,10 +96,14 @@ _VERSION = re.compile(rb"HTTP/[0-9](?:\.[0-9])?", re.IGNORECASE)
 _TIMES = re.compile(rb"[-+]?[0-9]++(?:/[-+]?[0-9]++){4}")
 _AFTER_VERSION = frozenset(b'" ')
 _AFTER_KEY = frozenset(b"\"' =:")
-_TO_STATUS = re.compile(  # from the end of a method; a number with a unit is a time or a size
+_TO_STATUS = re.compile(  # from the end of a method
     rb"[ \"']{1,8}+(?:/|https?://)[^ \"']*+[ \"'=>:|-]{1,8}+"
-    rb"(?=[0-9]{3}(?:[\s\"'|,;)\]]|\Z))(?!... (?:ms|s|us|ns|bytes|B)(?![A-Za-z]))"
+    rb"(?=[0-9]{3}(?:[\s\"'|)\]]|[,;](?:\s|\Z)|\Z))"
 )
+_WORD_BEHIND = re.compile(rb" +([^\s,;)\]\"'|]++)")
+_MICROSECONDS = frozenset({"\N{MICRO SIGN}s".encode(), "\N{GREEK SMALL LETTER MU}s".encode()})
+_TIME_BEFORE = re.compile(rb"[0-9]{2}:[0-9]{2}:[0-9]{2} \| ")
+_DURATION_BEHIND = re.compile(rb" \| *[0-9][^ |]*+(?<=s) *\|")
 
 
 def status_class(
@@ -115,7 +121,7 @@ def status_class(
     if before is None or end - start != 3 or not _STATUS.fullmatch(text, start, end):
         return b""
     name, gap = text[before[0] : before[1]], text[before[1] : start]
-    if of_request or (text[start - 2 : start] == b"| " and text[end : end + 2] == b" |"):
+    if of_request or _is_between_bars(text, start, end):
         fits = True
     elif _VERSION.fullmatch(name):
         fits = set(gap) <= _AFTER_VERSION
@@ -139,7 +145,17 @@ def status_of_request(text: bytes, start: int, end: int) -> int:
         end: where it ends.
     """
     found = text[start:end] in METHODS and _TO_STATUS.match(text, end)
-    return found.end() if found else -1
+    if not found:
+        return -1
+    behind = _WORD_BEHIND.match(text, found.end() + 3)
+    is_amount = behind and (behind[1].rstrip(b".") in UNITS or behind[1] in _MICROSECONDS)
+    return -1 if is_amount else found.end()
+
+
+def _is_between_bars(text: bytes, start: int, end: int) -> bool:
+    """Return whether a token is between a time of the day and a duration, and bars."""
+    time = text[max(start - 11, 0) : start]
+    return bool(_TIME_BEFORE.fullmatch(time) and _DURATION_BEHIND.match(text, end))
 
 
 class VariantWord(NamedTuple):

@@ -27,13 +27,13 @@ from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, qsort, realloc
-from libc.string cimport memcmp, memcpy, memset, strchr, strlen, strstr
+from libc.string cimport memcmp, memcpy, memset, strlen, strstr
 
 import array
 
-from stream_dedup.features.lines import MAX_GROUP, MESSAGE_KEYS, TOP_LABELS, UNITS
+from stream_dedup.features.lines import MAX_GROUP, MESSAGE_KEYS, TOP_LABELS
 from stream_dedup.features import lines
-from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER
+from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER, UNITS
 from stream_dedup.features.variants import LEVEL_KEYS, MAX_KEY_BYTES, MAX_WORD_BYTES
 from stream_dedup.fingerprint import bands, one_off
 from stream_dedup.fingerprint.hashing import hash128
@@ -69,9 +69,10 @@ from stream_dedup.fingerprint._lines cimport (
     Words,
     add_word,
     holds,
+    is_unit,
+    is_word_byte,
     next_piece,
     start_line,
-    is_word_byte,
 )
 
 cdef enum:
@@ -1355,7 +1356,7 @@ cdef class Kernel:
                 before = start
                 before_end = i
                 if status < i:
-                    status = status_of_request(text, length, start, i)
+                    status = status_of_request(&self.tables, text, length, start, i)
             if self.protected != NULL:
                 word = self.find_protected(text, start, i - start)
                 if word != NULL:
@@ -1415,7 +1416,9 @@ cdef class Kernel:
                 before = start
                 before_end = piece.end
                 if status < piece.end:
-                    status = status_of_request(text, part.length, start, piece.end)
+                    status = status_of_request(
+                        &self.tables, text, part.length, start, piece.end
+                    )
             if size and self.protected != NULL and not piece.absent:
                 word = NULL
                 if not piece.held & DIGIT and self.may_be_protected(text + start, size):
@@ -2261,11 +2264,29 @@ cdef inline bint is_status_key(const uint8_t* token, size_t length) noexcept nog
         b"responsecode upstreamstatus ", name) != NULL
 
 
-cdef inline bint is_between_bars(
-    const uint8_t* text, size_t length, size_t start
-) noexcept nogil:
-    return (start >= 2 and text[start - 2] == c"|" and text[start - 1] == c" "
-            and start + 5 <= length and text[start + 3] == c" " and text[start + 4] == c"|")
+cdef bint is_between_bars(const uint8_t* text, size_t length, size_t start) noexcept nogil:
+    """Return whether three digits are between a time of the day and a duration, and bars."""
+    cdef size_t at, i
+    if start < 11 or start + 5 > length or text[start - 2] != c"|" or text[start + 4] != c"|":
+        return False
+    if text[start - 1] != c" " or text[start - 3] != c" " or text[start + 3] != c" ":
+        return False
+    for i in range(8):
+        at = start - 11 + i
+        if not (text[at] == c":" if i == 2 or i == 5 else c"0" <= text[at] <= c"9"):
+            return False
+    at = start + 5
+    while at < length and text[at] == c" ":
+        at += 1
+    if at == length or not c"0" <= text[at] <= c"9":
+        return False
+    while at < length and text[at] != c" " and text[at] != c"|":
+        at += 1
+    if text[at - 1] != c"s":
+        return False
+    while at < length and text[at] == c" ":
+        at += 1
+    return at < length and text[at] == c"|"
 
 
 cdef inline bint is_times(const uint8_t* token, size_t length) noexcept nogil:
@@ -2287,20 +2308,20 @@ cdef inline bint is_times(const uint8_t* token, size_t length) noexcept nogil:
 
 
 cdef inline size_t status_of_request(
-    const uint8_t* text, size_t length, size_t start, size_t end
+    const Tables* tables, const uint8_t* text, size_t length, size_t start, size_t end
 ) noexcept nogil:
     """Return where the status of a request is, 0 if nowhere: `variants.status_of_request`."""
     # Nearly all tokens end here.
     if end - start > 7 or end - start < 3 or end + 6 > length or not is_quote(text[end]):
         return 0
-    return status_after_method(text, length, start, end)
+    return status_after_method(tables, text, length, start, end)
 
 
 cdef size_t status_after_method(
-    const uint8_t* text, size_t length, size_t start, size_t end
+    const Tables* tables, const uint8_t* text, size_t length, size_t start, size_t end
 ) noexcept nogil:
     cdef char method[10]  # between spaces, as in the list
-    cdef size_t at, first
+    cdef size_t at, first, status
     for at in range(start, end):
         if not c"A" <= text[at] <= c"Z":
             return 0
@@ -2325,27 +2346,41 @@ cdef size_t status_after_method(
         at += 1
     if at == first or at + 3 > length or not is_number(text + at):
         return 0
-    if at + 3 == length:
-        return at
-    if strchr(b" \t\n\r\x0b\x0c\"'|,;)]", text[at + 3]) == NULL or not text[at + 3]:
-        return 0
-    if text[at + 3] != c" ":
-        return at
-    at += 4
-    if (is_unit(text, length, at, b"ms") or is_unit(text, length, at, b"s")
-            or is_unit(text, length, at, b"us") or is_unit(text, length, at, b"ns")
-            or is_unit(text, length, at, b"bytes") or is_unit(text, length, at, b"B")):
-        return 0
-    return at - 4
+    status = at
+    at += 3
+    if at < length:
+        if text[at] == c"," or text[at] == c";":
+            if at + 1 < length and not is_space(text[at + 1]):
+                return 0
+        elif not (is_space(text[at]) or ends_word(text[at])):
+            return 0
+    first = at
+    while at < length and text[at] == c" ":
+        at += 1
+    if at == first:
+        return status
+    first = at
+    while at < length and not is_space(text[at]) and not ends_word(text[at]):
+        at += 1
+    return 0 if is_amount_of(tables, text + first, at - first) else status
 
 
-cdef inline bint is_unit(
-    const uint8_t* text, size_t length, size_t at, const char* unit
-) noexcept nogil:
-    cdef size_t end = at + strlen(unit)
-    return begins(text, length, at, unit) and (
-        end == length or not c"a" <= text[end] | 0x20 <= c"z"
-    )
+cdef inline bint is_amount_of(const Tables* tables, const uint8_t* token, size_t length) noexcept nogil:
+    """Return whether a token is a unit."""
+    if length == 3 and token[2] == c"s" and (
+        (token[0] == 0xC2 and token[1] == 0xB5) or (token[0] == 0xCE and token[1] == 0xBC)
+    ):
+        return True  # microseconds
+    return is_unit(tables, token, length)
+
+
+cdef inline bint is_space(uint8_t byte) noexcept nogil:
+    return byte == c" " or 9 <= byte <= 13
+
+
+cdef inline bint ends_word(uint8_t byte) noexcept nogil:
+    return (byte == c'"' or byte == c"'" or byte == c"|" or byte == c")" or byte == c"]"
+            or byte == c"," or byte == c";")
 
 
 cdef inline bint is_quote(uint8_t byte) noexcept nogil:

@@ -51,6 +51,8 @@ def pack_garbage(pieces, shard, shape, arrange):
     head, size, width, exact_shift, record_shift, name_work, call_work = shape
     room = call_work
     for packed in pieces:
+        if packed is None:
+            raise TypeError("a piece is bytes, not None")
         unpack(packed, head, size, &piece)
         first = piece.names
         while True:

@@ -55,7 +55,7 @@ def shape_of(layout: NamespaceLayout) -> Shape:
     """Return the shape of a namespace."""
     return Shape(
         layout.names_at, layout.name_bytes, layout.width // 8, layout.exact_shift,
-        layout.record_shift, layout.table_layout.tables + 4, CALL_WORK,
+        layout.record_shift, min(layout.table_layout.tables + 4, CALL_WORK), CALL_WORK,
     )  # fmt: skip
 
 

@@ -18,9 +18,12 @@ from stream_dedup.index.redis.client import Command, RedisClient
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, check_namespace
 from stream_dedup.index.redis.namespace import SPREAD_DIGEST, SPREAD_NAME, read_key, read_layout
+from stream_dedup.tables import sketches
 from stream_dedup.tables.entries import Entries
 
 SCAN_COUNT = 1_000
+
+_unpack_sketch = sketches.fastest_unpack()
 
 GARBAGE_PIECES = 1_000
 """Pieces read at once; each may hold some hundred names."""
@@ -173,6 +176,11 @@ def unpack_stored(
     head, each, names = layout.names_at, layout.name_bytes, texts.name_list
     if len(names) <= head or (len(names) - head) % each:
         return None
+    if layout.is_bands:
+        try:
+            _unpack_sketch(texts.sketch)
+        except ValueError:
+            return None
     tables = codec.tables_of(names, layout)
     return StoredCluster(identity, numbers, texts, *codec.unpack_names(names, layout), tables)
 

@@ -122,6 +122,11 @@ async def test_a_damaged_cluster_keeps_nobody_from_reading_the_others(
     async with opened(redis_server.url, BANDED, windows=WIDE, mirror_size=1000) as index:
         (answer,) = await index.resolve([again], START_US)
         assert (answer.cluster, answer.new) == (first.cluster, False)
+    async with AsyncExitStack() as stack:
+        reader = Reader(redis_server.url)
+        stack.push_async_callback(reader.aclose)
+        report = await check(await Namespace.find(reader, NAMESPACE), 0, silent)
+        assert report.counts["cluster"] == 1
 
 
 @in_loop
