@@ -21,7 +21,7 @@ import msgspec
 
 COMMAND = Path(sys.executable).with_name("stream-dedup")
 
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 """No run of a test takes so long on the slowest machine."""
 
 REPEATED = re.compile(r"… repeated ([0-9]+)× until (.+) \[([0-9a-f]{16})\] (.*)")

@@ -44,6 +44,8 @@ from tests.integration.worker.running import Trial, wait_for
 from tests.services.kafka import Kafka
 from tests.services.redis import RedisCluster, RedisServer
 
+pytestmark = pytest.mark.timeout(4 * TIMEOUT_S)  # Java starts several times in a test
+
 LINES = example_lines()[:4_000]
 SERVICES = [f"s{number % 3}" for number in range(len(LINES))]
 GROUPS = [json.dumps({"service": each}, separators=(",", ":")) for each in SERVICES]
