@@ -1300,24 +1300,10 @@ cdef class Kernel:
         Returns:
             Whether their first digit matters.
         """
-        cdef size_t length = before_end - before, i
-        cdef const uint8_t* name = text + before
-        cdef bint version, assigned = False
-        if not (of_request or is_between_bars(text, text_length, start) or (
-            start == before_end + 1 and text[before_end] == c" " and is_times(name, length)
-        )):
-            version = is_version(name, length)
-            if not version and not is_status_key(name, length):
-                return 0
-            for i in range(before_end, start):
-                if text[i] == c"=" or text[i] == c":":
-                    assigned = True
-                    if version:
-                        return 0
-                elif text[i] != c'"' and text[i] != c" " and (version or text[i] != c"'"):
-                    return 0
-            if not version and not assigned:
-                return 0
+        if not (of_request or is_between_bars(text, text_length, start)
+                or is_behind_times(text, before, before_end, start)
+                or is_behind_key(text, before, before_end, start)):
+            return 0
         if c"1" <= text[start] <= c"5":
             reserve_hashes(variant, 1)
             variant.at[variant.count] = self.status_hashes[text[start] - c"0"]
@@ -2264,6 +2250,24 @@ cdef inline bint is_status_key(const uint8_t* token, size_t length) noexcept nog
         b"responsecode upstreamstatus ", name) != NULL
 
 
+cdef bint is_behind_key(
+    const uint8_t* text, size_t before, size_t before_end, size_t start
+) noexcept nogil:
+    """Return whether a version of HTTP, or a key of a status, is directly before a place."""
+    cdef size_t i
+    cdef bint version = is_version(text + before, before_end - before), assigned = False
+    if not version and not is_status_key(text + before, before_end - before):
+        return False
+    for i in range(before_end, start):
+        if text[i] == c"=" or text[i] == c":":
+            assigned = True
+            if version:
+                return False
+        elif text[i] != c'"' and text[i] != c" " and (version or text[i] != c"'"):
+            return False
+    return version or assigned
+
+
 cdef bint is_between_bars(const uint8_t* text, size_t length, size_t start) noexcept nogil:
     """Return whether three digits are between a time of the day and a duration, and bars."""
     cdef size_t at, i
@@ -2289,20 +2293,26 @@ cdef bint is_between_bars(const uint8_t* text, size_t length, size_t start) noex
     return at < length and text[at] == c"|"
 
 
-cdef inline bint is_times(const uint8_t* token, size_t length) noexcept nogil:
-    """Return whether a token is five numbers between slashes, as HAProxy's times are."""
+cdef inline bint is_behind_times(
+    const uint8_t* text, size_t before, size_t before_end, size_t start
+) noexcept nogil:
+    """Return whether five numbers between slashes, as HAProxy's times are, are before a place."""
     cdef size_t i
     cdef int slashes = 0
     cdef bint digits = False
-    for i in range(length):
-        if c"0" <= token[i] <= c"9":
+    if start != before_end + 1 or text[before_end] != c" ":
+        return False
+    for i in range(before, before_end):
+        if c"0" <= text[i] <= c"9":
             digits = True
-        elif token[i] == c"/":
+        elif text[i] == c"/":
             if not digits:
                 return False
             slashes += 1
             digits = False
-        elif digits or not (token[i] == c"-" or token[i] == c"+") or (i and token[i - 1] != c"/"):
+        elif digits or not (text[i] == c"-" or text[i] == c"+") or (
+            i > before and text[i - 1] != c"/"
+        ):
             return False
     return digits and slashes == 4
 

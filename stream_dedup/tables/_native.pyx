@@ -26,6 +26,8 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from stream_dedup.tables._bytes cimport taken
+
 from stream_dedup.tables import entries as _entries, sketches as _sketches
 from stream_dedup.tables.entries import (
     GROUP_BYTES,
@@ -1073,15 +1075,6 @@ cdef inline char* put(char* to, uint64_t word, uint32_t count) noexcept nogil:
     for at in range(count):
         to[at] = <char>(word >> (56 - 8 * at))
     return to + count
-
-
-cdef inline uint64_t taken(const char* bytes_, uint32_t count) noexcept nogil:
-    """Return the number in so many bytes, big-endian."""
-    cdef uint64_t word = 0
-    cdef uint32_t at
-    for at in range(count):
-        word = word << 8 | <uint8_t>bytes_[at]
-    return word
 
 
 cdef inline char* put_double(char* to, double number) noexcept nogil:

@@ -28,8 +28,9 @@ from stream_dedup.fingerprint.siphash import HashKey, siphash
 from stream_dedup.index.redis._garbage import pack_garbage
 from stream_dedup.index.redis._one_off import pack_patterns
 from stream_dedup.index.redis._resp import pack_command
-from stream_dedup.index.redis.garbage import Shape, reference_pack_garbage
-from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.garbage import reference_pack_garbage
+from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
+from stream_dedup.index.redis.namespace import FORMAT
 from stream_dedup.index.redis.one_off import reference_pack_patterns
 from stream_dedup.kafka._fastpath._batches import Unpacker, pack
 from stream_dedup.offline import _native as native_offline
@@ -334,14 +335,14 @@ def entries(source: Source) -> None:
 
 def garbage(source: Source) -> None:
     """What closed clusters have left, whole or cut off, with records, names and keys of bands."""
+    slices = 1 << source.below(9)
     if source.below(2):
-        entries_ = native_tables.NativeEntries(Layout(64, 6, 7), 8)
-        head, name, width = 4, 17, 8
+        layout = NamespaceLayout(FORMAT, 64, 6, 7, slices, slices, 1)
+        entries_ = native_tables.NativeEntries(layout.table_layout, slices)
     else:
-        entries_ = native_tables.NativeBandEntries(KEYS_OF_BANDS, 8)
-        head, name, width = 4 + BITS // 8 + 2, 9, BITS // 8
-    shifts = source.pick([64, 63, 56, 40]), source.pick([64, 63, 56, 40])
-    shape = Shape(head, name, width, *shifts, 1 + source.below(20), 20 + source.below(200))
+        layout = NamespaceLayout(FORMAT, BITS, MOST.keys - 1, MOST.keys, slices, slices, 1)
+        entries_ = native_tables.NativeBandEntries(layout.table_layout, slices)
+    head, name = layout.names_at, layout.name_bytes
     pieces: list[bytes] = []
     while source and len(pieces) < 4:
         count = source.below(5)
@@ -349,7 +350,8 @@ def garbage(source: Source) -> None:
         rest = source.take(head + source.below(3) * name + source.below(4))
         pieces.append(source.take(8) + bytes([0, count]) + records + rest)
     shard = ShardKeys("fuzzed", 0)
-    both(pack_garbage, reference_pack_garbage, pieces, shard, shape, entries_.arrange)
+    call_work = layout.name_work + source.below(200)
+    both(pack_garbage, reference_pack_garbage, pieces, shard, layout, entries_.arrange, call_work)
 
 
 def patterns(source: Source) -> None:

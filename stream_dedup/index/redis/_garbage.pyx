@@ -9,6 +9,8 @@ from libc.string cimport memcpy
 from stream_dedup.clustering import learning as _learning
 from stream_dedup.index.redis import layouts as _layouts
 
+from stream_dedup.tables._bytes cimport taken
+
 cdef enum:
     MOST = 128  # keys of records of a cluster (`learning.MAX_RECORDS`)
     ID_BYTES = 8
@@ -36,20 +38,19 @@ cdef struct Piece:
     uint64_t spread
 
 
-def pack_garbage(pieces, shard, shape, arrange):
+def pack_garbage(pieces, shard, layout, arrange, Py_ssize_t call_work):
     """See `garbage.reference_pack_garbage`."""
     cdef bytes owner = shard.prefixes.owner, exact = shard.prefixes.exact
     cdef bytes table = shard.prefixes.table, record = shard.records, packed
-    cdef Py_ssize_t head, size, width, name_work, call_work, room, names, records, place
-    cdef int exact_shift, record_shift
+    cdef Py_ssize_t head = layout.names_at, size = layout.name_bytes, width = layout.width // 8
+    cdef Py_ssize_t name_work = layout.name_work, room = call_work, names, records, place
+    cdef int exact_shift = layout.exact_shift, record_shift = layout.record_shift
     cdef Piece piece
     cdef const char* first  # the name of the representative
     cdef const char* raw
     cdef const char* fingerprint
     cdef list keys = [], arguments = [], slices, fields, calls = []
     cdef bint is_last
-    head, size, width, exact_shift, record_shift, name_work, call_work = shape
-    room = call_work
     for packed in pieces:
         if packed is None:
             raise TypeError("a piece is bytes, not None")
@@ -67,7 +68,7 @@ def pack_garbage(pieces, shard, shape, arrange):
             arguments += (packed, names, int(is_last), len(slices))
             for place in range(names):
                 raw = piece.names + place * size
-                keys.append(slice_key(exact, shifted(read(raw, EXACT_BYTES) ^ piece.spread, exact_shift)))
+                keys.append(slice_key(exact, shifted(taken(raw, EXACT_BYTES) ^ piece.spread, exact_shift)))
                 fingerprint, members = raw + EXACT_BYTES, b""
                 if raw == first and head > GROUP_BYTES:  # keys of bands
                     fingerprint = piece.group + GROUP_BYTES
@@ -75,8 +76,8 @@ def pack_garbage(pieces, shard, shape, arrange):
                     fingerprint = NULL
                 if fingerprint is not NULL and raw[size - 1] == 1:
                     found, members = arrange(
-                        int.from_bytes(fingerprint[:width], "big"), read(piece.group, GROUP_BYTES),
-                        read(piece.start, ID_BYTES), table,
+                        int.from_bytes(fingerprint[:width], "big"), taken(piece.group, GROUP_BYTES),
+                        taken(piece.start, ID_BYTES), table,
                     )
                     keys += found
                 name = PyBytes_FromStringAndSize(NULL, GROUP_BYTES + size)
@@ -109,13 +110,13 @@ cdef void unpack(bytes packed, Py_ssize_t head, Py_ssize_t size, Piece* piece) n
     piece.spread = 0
     if length < PIECE_BYTES:
         return
-    names_at = PIECE_BYTES + KEY_BYTES * <Py_ssize_t>read(piece.start + ID_BYTES, 2)
+    names_at = PIECE_BYTES + KEY_BYTES * <Py_ssize_t>taken(piece.start + ID_BYTES, 2)
     if length < names_at + head or names_at > PIECE_BYTES + KEY_BYTES * MOST:
         return
     piece.records = piece.start + PIECE_BYTES
     piece.records_left = (names_at - PIECE_BYTES) // KEY_BYTES
     piece.group = piece.start + names_at
-    piece.spread = read(piece.group, GROUP_BYTES) * GROUP_FACTOR
+    piece.spread = taken(piece.group, GROUP_BYTES) * GROUP_FACTOR
     piece.names = piece.group + head
     piece.names_left = (length - names_at - head) // size
 
@@ -129,7 +130,7 @@ cdef int find_slices(
     cdef const char* keys = piece.records
     cdef Py_ssize_t place, other, used
     for place in range(count):
-        slices[place] = shifted(read(keys + KEY_BYTES * place, KEY_BYTES) ^ piece.spread, shift)
+        slices[place] = shifted(taken(keys + KEY_BYTES * place, KEY_BYTES) ^ piece.spread, shift)
     for place in range(count):
         for other in range(place):
             if slices[other] == slices[place]:
@@ -144,15 +145,6 @@ cdef int find_slices(
             names.append(slice_key(prefix, slices[place]))
             packed.append(fields[:used])
     return 0
-
-
-cdef inline uint64_t read(const char* from_, int size) noexcept nogil:
-    """A big-endian number of so many bytes."""
-    cdef uint64_t value = 0
-    cdef int place
-    for place in range(size):
-        value = value << 8 | <uint8_t>from_[place]
-    return value
 
 
 cdef inline uint64_t shifted(uint64_t number, int shift) noexcept nogil:

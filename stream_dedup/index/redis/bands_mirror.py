@@ -177,7 +177,7 @@ def _held(identity: bytes, stored: bytes, layout: NamespaceLayout) -> list[Held]
         group, (first, *_) = codec.unpack_names(names, layout)
         whole = _unpack_sketch(sketch)
     except (ValueError, OverflowError, struct.error):
-        return []  # `index check` names it
+        return []  # else nobody could read the others; `index check` names it
     if not first.searchable or first.fingerprint is None:
         return []
     low = int.from_bytes(group[-layouts.LOW_GROUP_BYTES :], "big")

@@ -81,6 +81,11 @@ class NamespaceLayout(NamedTuple):
         return 65 - self.record_slices.bit_length()
 
     @property
+    def name_work(self) -> int:
+        """Commands that removing a name of a cluster takes, about."""
+        return self.table_layout.tables + 4
+
+    @property
     def spread_slices(self) -> int:
         """Slices of a shard of the spread index, in which all tables lie together."""
         return -(-(self.slices * self.table_layout.tables + self.exact_slices) // self.shards)

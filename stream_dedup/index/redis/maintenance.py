@@ -11,8 +11,9 @@ from stream_dedup.index.base import Limits
 from stream_dedup.index.redis import scripts
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.codec import Packer
-from stream_dedup.index.redis.garbage import pack_garbage, shape_of
+from stream_dedup.index.redis.garbage import pack_garbage
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
+from stream_dedup.index.redis.namespace import CALL_WORK
 from stream_dedup.index.redis.runner import ScriptRunner
 from stream_dedup.index.redis.scripts import Argument
 from stream_dedup.model import Partition
@@ -64,7 +65,6 @@ class Maintenance:
         self._namespace_layout = layout
         self._limits = limits
         self._learns = learns
-        self._shape = shape_of(layout)
         self._partitions_renewed_us: int | None = None
         self._round_began_us: int | None = None
         self._round: Iterator[list[bytes]] | None = None  # chunks of slices
@@ -193,10 +193,12 @@ class Maintenance:
             swept += SWEEP_STEPS
 
     async def _purge(self, shard: ShardKeys, pieces: Sequence[bytes]) -> None:
-        entries = self._packer.entries
-        for its_keys, its_arguments in pack_garbage(pieces, shard, self._shape, entries.arrange):
+        entries, layout = self._packer.entries, self._namespace_layout
+        for its_keys, its_arguments in pack_garbage(
+            pieces, shard, layout, entries.arrange, CALL_WORK
+        ):
             keys = [shard.meta, shard.garbage, *its_keys]
-            arguments = [entries.member_bytes, self._shape.head_bytes, *its_arguments]
+            arguments = [entries.member_bytes, layout.names_at, *its_arguments]
             await self._runner.run(shard, scripts.PURGE, keys, arguments)
 
 
