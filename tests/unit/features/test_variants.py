@@ -28,6 +28,14 @@ def words_of(text: str) -> list[str]:
     return [one.word.decode() for one in LineReader(LOGS).read(text.encode()).variant]
 
 
+def check_native(*lines: bytes) -> None:
+    """The native kernel finds the same variants in lines as the reference."""
+    for recipe in (LOGS, replace(LOGS, text__classes=True, match__learn=0)):
+        reference = ReferenceKernel(recipe, PUBLIC_KEY)
+        native = native_module().Kernel(recipe, PUBLIC_KEY)
+        assert native.scan(lines, full=True) == reference.scan(lines, full=True)
+
+
 def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
     decisions = Deduplicator(recipe=recipe).process([line.encode() for line in lines])
     return [decision.kind for decision in decisions]
@@ -89,6 +97,7 @@ def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
 )
 def test_words_of_a_variant(text: str, expected: list[str]) -> None:
     assert words_of(text) == expected
+    check_native(text.encode())
 
 
 NOISE = (
@@ -106,15 +115,15 @@ NOISE = (
     "503",
     "600",
     "\xff",
+    *("GET", "POST", "/a", "https://a.b", " -> ", "1/2/3/4/5 ", "1/-1/+3/4 ", "-/1/2/3/4 "),
+    *("12:00:00 | ", " | 1.2ms |", " ms", " KB", ","),
 )
 PIECES = st.sampled_from([*NOISE, *sorted(OUTCOMES | LEVELS), *map(str.upper, sorted(LEVELS))])
 
 
 @given(st.lists(PIECES, max_size=20).map("".join))
 def test_the_native_kernel_finds_the_same_variants(text: str) -> None:
-    reference, native = ReferenceKernel(LOGS, PUBLIC_KEY), native_module().Kernel(LOGS, PUBLIC_KEY)
-    lines = [text.encode("latin-1"), b"fine"]
-    assert native.scan(lines, full=True) == reference.scan(lines, full=True)
+    check_native(text.encode("latin-1"), b"fine")
 
 
 def test_outcomes_and_statuses_are_not_merged() -> None:
