@@ -86,6 +86,7 @@ class Pipeline:
         self._reporter = MetricsReporter(context, self._assignment, self._summaries)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"kernel-{config.name}")
         self._stopping = asyncio.Event()
+        context.not_ready("assignment", "no partition is assigned yet")
 
     def stop(self) -> None:
         """Finish the batches in progress, and end."""
@@ -169,7 +170,6 @@ class Pipeline:
         """
         context, assignment = self.context, self._assignment
         self._start_counters()
-        context.not_ready("assignment", "no partition is assigned yet")
         tasks: list[asyncio.Task[None]] = []
         try:
             for start in (

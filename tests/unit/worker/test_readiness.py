@@ -79,6 +79,15 @@ async def watch(pipeline: Pipeline) -> set[bool]:
     return seen
 
 
+def test_a_pipeline_that_has_not_started_is_not_ready(rig: Rig) -> None:
+    async def scenario() -> None:
+        pipeline = rig.pipeline()
+        pipeline.context.health.ready(START)
+        assert names(pipeline) == {"main: assignment"}
+
+    run(scenario())
+
+
 def test_an_idle_pipeline_stays_ready(rig: Rig) -> None:
     async def scenario() -> None:
         async with running(rig) as pipeline:
