@@ -217,6 +217,10 @@ class MemoryIndex:
         key: of the hashes that decide; a random one by default.
         cap_waiting: refuse to open clusters while too many closed ones wait for their final
             summary; if not, the caller has to claim them in time.
+
+    Attributes:
+        taught: for each query of the last call of `resolve`, whether the index keeps something of
+            it: without that query it might answer later ones otherwise.
     """
 
     def __init__(
@@ -254,6 +258,7 @@ class MemoryIndex:
         self._sampled_bytes = 0
         self._evicted = self._expired = self._new_again = 0
         self._evicted_keys = EvictedKeys(self._limits.max_clusters)
+        self.taught: list[bool] = []
         self._just_merged: dict[int, int] = {}  # in the current call: cluster → where it went
 
     @property
@@ -298,7 +303,8 @@ class MemoryIndex:
 
     async def resolve(self, queries: Sequence[Query], now_us: int) -> list[Resolution]:
         self._just_merged.clear()
-        answers = [self._resolve(query, now_us) for query in queries]
+        self.taught = [True] * len(queries)
+        answers = [self._resolve(row, query, now_us) for row, query in enumerate(queries)]
         if self._just_merged:
             for row, (query, answer) in enumerate(zip(queries, answers, strict=True)):
                 root = answer.cluster
@@ -312,7 +318,7 @@ class MemoryIndex:
                 answers[row] = answer._replace(learned=learned)
         return answers
 
-    def _resolve(self, query: Query, now_us: int) -> Resolution:
+    def _resolve(self, row: int, query: Query, now_us: int) -> Resolution:
         identity = opened_id(self._namespace, query.group, query.position)
         own = self._clusters.get(identity)
         if (
@@ -321,19 +327,21 @@ class MemoryIndex:
             and self._lookup.is_live(own.slot, query.first_us)
             and own.slot.fingerprint == query.fingerprint
         ):
+            self.taught[row] = False
             return self._join(query, own, Rule.NEW)  # opened for it before; others may be as near
         known = self._lookup.by_exact_hash(query)
         if known is not None and self._lookup.is_live(known, query.first_us):
+            self.taught[row] = False
             return self._join(query, self._clusters[known.cluster], Rule.EXACT)
         if query.one_off:
-            return self._resolve_by_words(identity, query, now_us)
+            return self._resolve_by_words(row, identity, query, now_us)
         found = self._lookup.by_fingerprint(query) if query.near else None
         if found is None:
             return self._open_cluster(identity, query, now_us)
         self._lookup.add_alias(query, found)
         return self._join(query, self._clusters[found.cluster], Rule.FINGERPRINT)
 
-    def _resolve_by_words(self, identity: int, query: Query, now_us: int) -> Resolution:
+    def _resolve_by_words(self, row: int, identity: int, query: Query, now_us: int) -> Resolution:
         """Resolve a query whose exact hash is unknown and whose words are learned."""
         records, lookup = self._lookup.records, self._lookup
 
@@ -344,6 +352,7 @@ class MemoryIndex:
         rule = Rule.WORDS
         if is_variable:
             assert found is not None
+            self.taught[row] = False
             lookup.add_alias(query, found, searchable=False)
             return self._join(query, self._clusters[found.cluster], Rule.LEARNED)
         if found is None and query.near:

@@ -28,7 +28,7 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Query, Resolution
 from stream_dedup.index.memory import MemoryIndex
-from stream_dedup.model import Partition, Position, Rule
+from stream_dedup.model import Partition, Position
 from stream_dedup.spark.candidates import fingerprints
 
 if TYPE_CHECKING:
@@ -123,16 +123,14 @@ class PartitionIndex:
         self._offset = 0
         # cluster → the id of its first line, and that line's fingerprint
         self._firsts: dict[int, tuple[object, int]] = {}
-        self._learned: dict[int, int] = {}
         self._names: dict[int, str] = {}
         self._id_type: pa.DataType = pa.null()
 
     def decide(self, batch: pa.RecordBatch) -> tuple[array[int], list[bool]]:
         """Return the clusters of lines as of now, and whether each has taught the index."""
         clusters: array[int] = array("Q")
-        teach: list[bool] = []
         if not batch.num_rows:
-            return clusters, teach
+            return clusters, []
         self._id_type = batch.schema.field("id").type
         numbers, ids = fingerprints(batch), batch.column("id").to_pylist()
         first = self._offset
@@ -163,10 +161,7 @@ class PartitionIndex:
             clusters.append(answer.cluster)
             if answer.new:
                 self._firsts[answer.cluster] = line_id, number
-            known = self._learned.get(answer.cluster, 0)
-            teach.append(answer.rule is not Rule.LEARNED or answer.learned != known)
-            self._learned[answer.cluster] = answer.learned
-        return clusters, teach
+        return clusters, self._index.taught
 
     def _record(self, first: int, answers: Sequence[Resolution]) -> None:
         """Record what was opened: an opening that is not recorded closes when it merges."""

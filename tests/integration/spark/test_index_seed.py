@@ -143,18 +143,29 @@ def records_of(values: Sequence[bytes]) -> Records:
 
 
 def clusters(config: Config) -> list[tuple[str, bytes, int]]:
-    """End the namespace: group, representative and count of each cluster."""
+    """End the namespace: group, representative and count of each cluster, with what merged."""
 
     async def ended(engine: Engine, index: RedisIndex) -> list[Summary]:
         await index.finish(engine.clock.now_us())
         found: list[Summary] = []
         while summaries := await engine.claim_summaries():
             await engine.confirm_summaries(summaries)
-            found += [each for each in summaries if each.merged_into is None]
+            found += summaries
         return found
 
     summaries = with_engine(config, ended)
-    return sorted((each.group, each.representative, each.count) for each in summaries)
+    merged = {each.cluster: each.merged_into for each in summaries}
+    totals: Counter[int] = Counter()
+    for each in summaries:
+        root = each.cluster
+        while merged[root] is not None:
+            root = merged[root]
+        totals[root] += each.count
+    return sorted(
+        (each.group, each.representative, totals[each.cluster])
+        for each in summaries
+        if each.merged_into is None
+    )
 
 
 @pytest.fixture(scope="module")

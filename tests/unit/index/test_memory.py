@@ -5,7 +5,13 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.index.memory import LazyHeap
+from stream_dedup.clustering.windows import FOREVER_US, Windows
+from stream_dedup.deduplicator import run
+from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.fingerprint.one_off import mix, pack, pattern_keys, sequence_key
+from stream_dedup.index.base import Query, Resolution
+from stream_dedup.index.memory import LazyHeap, MemoryIndex
+from stream_dedup.model import Position, Rule
 
 
 @given(st.lists(st.tuples(st.integers(-(2**60), 2**60), st.integers(0, 2**64 - 1)), max_size=50))
@@ -76,3 +82,41 @@ def test_compaction_loses_no_id() -> None:
         heap.push(time_us, identity)
     assert len(heap) == 5000
     assert list(heap.pop_until(10**6, 5000)) == sorted(times, key=lambda i: (times[i], i))
+
+
+LEARNS = Recipe(match=Match(k=3, jaccard=0.9, learn=5))
+PATTERNS = st.builds(  # any word in a place, and in another one a word, another one, or none
+    lambda word, other: [101, word, *other, 104, 105],
+    st.integers(201, 208),
+    st.sampled_from([[103], [103], [203], []]),
+)
+
+
+def asked(offset: int, pattern: list[int]) -> Query:
+    exact = mix(sequence_key(pattern))
+    keys = pack(pattern_keys(pattern, [False] * len(pattern)))
+    position = Position("lines", 0, offset)
+    return Query("", exact, mix(exact), b"", False, offset, offset, position, keys)
+
+
+def decided(queries: list[Query], size: int) -> tuple[MemoryIndex, list[Resolution], list[bool]]:
+    """An index that never closes a cluster, given queries so many at a time."""
+    index = MemoryIndex(LEARNS, windows=Windows(idle_us=FOREVER_US, max_age_us=FOREVER_US))
+    answers: list[Resolution] = []
+    taught: list[bool] = []
+    for start in range(0, len(queries), size):
+        answers += run(index.resolve(queries[start : start + size], 0))
+        taught += index.taught
+    return index, answers, taught
+
+
+@given(st.lists(PATTERNS, min_size=10, max_size=60), st.integers(1, 60))
+def test_what_teaches_nothing_may_be_left_out(patterns: list[list[int]], size: int) -> None:
+    queries = [asked(offset, pattern) for offset, pattern in enumerate(patterns)]
+    whole, _, taught = decided(queries, size)
+    part, _, _ = decided([q for q, teaches in zip(queries, taught, strict=True) if teaches], size)
+    assert run(part.size()).clusters == run(whole.size()).clusters
+    turned = enumerate(patterns[::-1], len(queries))
+    found = run(part.resolve([asked(offset, each) for offset, each in turned], 0))
+    assert not any(each.rule is Rule.NEW for each in found)
+    assert run(part.size()).clusters == run(whole.size()).clusters
