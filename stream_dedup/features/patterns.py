@@ -176,10 +176,10 @@ class Patterns:
     ) -> tuple[str, ...]:
         """Name log levels and status classes; other words of a variant are in the pattern."""
         names = (
-            each.word.decode() if each.status else each.word.decode().upper()
+            each.word.decode().upper() if each.word in _LEVELS else each.word.decode()
             for (_, text), reading in zip(parts, readings, strict=True)
             for each in reading.variant
-            if each.status
+            if each.named
             or (self._takes_levels and each.word in _LEVELS and not is_key(text, each.end))
         )
         return tuple(dict.fromkeys(names))
@@ -235,11 +235,11 @@ class Patterns:
                 yield Piece(b"<*>", b"")
             else:
                 while number < len(variant) and variant[number].start < token.end:
-                    word, start, end, status = variant[number]
+                    word, start, end, named = variant[number]
                     number += 1
                     if at <= start:
                         yield Piece(self._between(text[at:start]), text[at:start])
-                        if status:
+                        if named:
                             yield Piece(b"<" + word + b">", text[start:end])
                         else:
                             yield Piece(text[start:end])

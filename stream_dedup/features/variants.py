@@ -9,7 +9,8 @@ Idea: an event's *variant* is the sequence, in order, of
 1. its *protected words*: outcomes such as ``ok``, ``failed``, ``up``, ``not`` (`OUTCOMES`), or a
    recipe's own list;
 2. its log levels (`LEVELS`), unless they are values of keys that name something else
-   (``user=info``);
+   (``user=info``); the letter that klog and glog begin a line with is one too: ``error`` for
+   ``E1126 10:02:11.3``, an ``E``, the day, and a time of the day;
 3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, after a request
    (``GET /a 200``), or after ``status``, ``statusCode``, ``code`` or another of `STATUS_KEYS` with
    ``=`` or ``:``; and where access logs have them: between a time of the day and a duration
@@ -81,6 +82,9 @@ STATUS_KEYS = frozenset(
 )
 """Names before ``=`` or ``:`` and an HTTP status, in lower case, without ``_``, ``-`` and ``.``."""
 
+SEVERITIES = {ord("I"): b"info", ord("W"): b"warning", ord("E"): b"error", ord("F"): b"fatal"}
+"""Levels by the letter that klog and glog have for them."""
+
 METHODS = frozenset(b"GET HEAD POST PUT PATCH DELETE OPTIONS".split())
 """Methods of requests, before a path or a URL, and a status behind that."""
 
@@ -92,6 +96,7 @@ ENDINGS = b".!"
 
 _KEY = re.compile(rb"[A-Za-z0-9_.-]{1,%d}\Z" % (MAX_KEY_BYTES + 1))
 _STATUS = re.compile(rb"[1-5][0-9][0-9]")
+_SEVERITY = re.compile(rb"[IWEF][0-9]{4}(?:[0-9]{4})?(?= [0-9]{2}:[0-9]{2}:[0-9]{2})")
 _VERSION = re.compile(rb"HTTP/[0-9](?:\.[0-9])?", re.IGNORECASE)
 _TIMES = re.compile(rb"[-+]?[0-9]++(?:/[-+]?[0-9]++){4}")
 _AFTER_VERSION = frozenset(b'" ')
@@ -152,6 +157,12 @@ def status_of_request(text: bytes, start: int, end: int) -> int:
     return -1 if is_amount else found.end()
 
 
+def is_severity(text: bytes, start: int, end: int) -> bool:
+    """Return whether a token is a level's letter and a day, before a time of the day."""
+    found = _SEVERITY.match(text, start)
+    return found is not None and found.end() == end
+
+
 def _is_between_bars(text: bytes, start: int, end: int) -> bool:
     """Return whether a token is between a time of the day and a duration, and bars."""
     time = text[max(start - 11, 0) : start]
@@ -165,13 +176,14 @@ class VariantWord(NamedTuple):
         word: in lower case; of an HTTP status, its class.
         start: where the token begins.
         end: where it ends.
-        status: whether it is a status class.
+        named: whether the token only stands for it: a status for its class, a letter and a day for
+            a level.
     """
 
     word: bytes
     start: int
     end: int
-    status: bool
+    named: bool
 
 
 def variant_words(
@@ -196,6 +208,8 @@ def variant_words(
         word = protected_word(text, start, end, protected, levels)
         if word:
             yield VariantWord(word, start, end, False)
+        elif levels and is_severity(text, start, end):
+            yield VariantWord(SEVERITIES[text[start]], start, end, True)
         elif status:
             class_ = status_class(text, before, start, end, of_request=start == of_request)
             if class_:

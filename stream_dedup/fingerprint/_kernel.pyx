@@ -34,7 +34,12 @@ import array
 from stream_dedup.features.lines import MAX_GROUP, MESSAGE_KEYS, TOP_LABELS
 from stream_dedup.features import lines
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER, UNITS
-from stream_dedup.features.variants import LEVEL_KEYS, MAX_KEY_BYTES, MAX_WORD_BYTES
+from stream_dedup.features.variants import (
+    LEVEL_KEYS,
+    MAX_KEY_BYTES,
+    MAX_WORD_BYTES,
+    SEVERITIES,
+)
 from stream_dedup.fingerprint import bands, one_off
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.fingerprint.kernel import MAX_VOTES, MAX_WEIGHT, SKETCH_SIZE, Fingerprints
@@ -1032,6 +1037,7 @@ cdef class Kernel:
     cdef int64_t* weight_values
     cdef size_t weight_mask
     cdef Word* protected
+    cdef uint64_t severities[256]  # identities of levels, by their letters; 0: it is none's
     cdef size_t protected_mask
     cdef uint32_t protected_lengths[256]  # by first letter: bit n for words of n bytes
     cdef uint32_t protected_pairs[256]  # by first letter: bit n for second ones whose low bits are n
@@ -1147,8 +1153,12 @@ cdef class Kernel:
         cdef uint64_t head, tail
         memset(self.protected_lengths, 0, sizeof(self.protected_lengths))
         memset(self.protected_pairs, 0, sizeof(self.protected_pairs))
+        memset(self.severities, 0, sizeof(self.severities))
         if not words:
             return
+        if levels:
+            for letter, level in SEVERITIES.items():
+                self.severities[letter] = siphash(key, level)
         while room < 4 * len(words):
             room *= 2
         self.protected_mask = room - 1
@@ -1349,6 +1359,10 @@ cdef class Kernel:
                     reserve_hashes(variant, 1)
                     variant.at[variant.count] = word.identity
                     variant.count += 1
+                elif self.severities[text[start]] and is_severity(text, length, start, i):
+                    reserve_hashes(variant, 1)
+                    variant.at[variant.count] = self.severities[text[start]]
+                    variant.count += 1
             if self.is_variable(text + start, i - start, held):
                 if names and held & DIGIT:
                     tokens.count -= names
@@ -1407,7 +1421,14 @@ cdef class Kernel:
                     )
             if size and self.protected != NULL and not piece.absent:
                 word = NULL
-                if not piece.held & DIGIT and self.may_be_protected(text + start, size):
+                if piece.held & DIGIT:
+                    if self.severities[text[start]] and is_severity(
+                        text, part.length, start, piece.end
+                    ):
+                        reserve_hashes(variant, 1)
+                        variant.at[variant.count] = self.severities[text[start]]
+                        variant.count += 1
+                elif self.may_be_protected(text + start, size):
                     word = self.find_protected(text, start, size)
                 if word != NULL:
                     reserve_hashes(variant, 1)
@@ -2268,17 +2289,37 @@ cdef bint is_behind_key(
     return version or assigned
 
 
+cdef bint is_severity(
+    const uint8_t* text, size_t length, size_t start, size_t end
+) noexcept nogil:
+    """Return whether a letter and a day are before a time of the day: `variants.is_severity`."""
+    cdef size_t i
+    if (end - start != 5 and end - start != 9) or end + 9 > length or text[end] != c" ":
+        return False
+    for i in range(start + 1, end):
+        if not c"0" <= text[i] <= c"9":
+            return False
+    return is_time(text + end + 1)
+
+
+cdef inline bint is_time(const uint8_t* text) noexcept nogil:
+    """Return whether eight bytes are a time of the day."""
+    cdef size_t i
+    for i in range(8):
+        if not (text[i] == c":" if i == 2 or i == 5 else c"0" <= text[i] <= c"9"):
+            return False
+    return True
+
+
 cdef bint is_between_bars(const uint8_t* text, size_t length, size_t start) noexcept nogil:
     """Return whether three digits are between a time of the day and a duration, and bars."""
-    cdef size_t at, i
+    cdef size_t at
     if start < 11 or start + 5 > length or text[start - 2] != c"|" or text[start + 4] != c"|":
         return False
     if text[start - 1] != c" " or text[start - 3] != c" " or text[start + 3] != c" ":
         return False
-    for i in range(8):
-        at = start - 11 + i
-        if not (text[at] == c":" if i == 2 or i == 5 else c"0" <= text[at] <= c"9"):
-            return False
+    if not is_time(text + start - 11):
+        return False
     at = start + 5
     while at < length and text[at] == c" ":
         at += 1

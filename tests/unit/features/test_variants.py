@@ -56,6 +56,22 @@ def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
         ),
         ("user=info name=fatal a_very_long_name_of=warn x.y-z=notice", []),
         ("user=down =info user= info", ["down", "info", "info"]),
+        # levels of klog and glog
+        (
+            "I1126 10:02:11.314159       1 a.go:5] W0101 00:00:00 E1231 23:59:59",
+            ["info", "warning", "error"],
+        ),
+        (
+            "[F20261126 10:02:11.3 7 a.cc:5] E1126\t10:02:11 E1126  10:02:11 E1126 1:02:11",
+            ["fatal"],
+        ),
+        ("F20261126 10:02:11.3", ["fatal"]),
+        ("E1126 10:02:1", []),
+        (
+            "E1126 on E112 10:02:11 E11266 10:02:11 D1126 10:02:11 e1126 10:02:11 E1126 10-02-11",
+            ["on"],
+        ),
+        ("E112a 10:02:11 E1126. 10:02:11 xE1126 10:02:11 E1126", []),
         # HTTP statuses
         ('"GET /a HTTP/1.1" 503 17', ["5xx"]),
         ('"GET /a http/2" 204', ["2xx"]),
@@ -117,6 +133,7 @@ NOISE = (
     "\xff",
     *("GET", "POST", "/a", "https://a.b", " -> ", "1/2/3/4/5 ", "1/-1/+3/4 ", "-/1/2/3/4 "),
     *("12:00:00 | ", " | 1.2ms |", " ms", " KB", ","),
+    *("E1126", "I20261126", " 12:00:00"),
 )
 PIECES = st.sampled_from([*NOISE, *sorted(OUTCOMES | LEVELS), *map(str.upper, sorted(LEVELS))])
 

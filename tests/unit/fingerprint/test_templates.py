@@ -31,6 +31,7 @@ def ids(*texts: str) -> list[int]:
         ("\x1b[31mERROR\x1b[0m disk sda1 is full", "\x1b[33mWARN\x1b[0m disk sda1 is full"),
         ("disk 7 is full", "disk 10.0.0.7 10.0.0.8 is full"),
         ("user=ann level=info 7", "user: ann, level (debug) 8"),
+        ("I1126 10:02:11.3 7 a.go:5] retry", "E1231 23:02:11.3 8 a.go:6] retry"),
     ],
 )
 def test_levels_statuses_variables_and_delimiters_do_not_count(one: str, other: str) -> None:
