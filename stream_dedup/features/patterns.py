@@ -2,9 +2,9 @@
 
 Each variable is replaced by a placeholder with the name of the mask that matches it: ``<ipv4>``,
 ``<uuid>``, ``<number>``; ``<unit>`` for a unit after a number, ``<*>`` if none does. What belongs
-to the variant is shown: an HTTP status as its class, ``<5xx>``, a word as itself. Of a list of
-alike items one is shown. A stack trace is shown as its header, and the innermost frame of the
-program: ``… at App.charge``.
+to the variant is shown: an HTTP status as its class, ``<5xx>``, the letter of klog as its level, a
+word as itself. Of a list of alike items one is shown. A stack trace is shown as its header, and the
+innermost frame of the program: ``… at App.charge``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Piece(NamedTuple):
 
     Attributes:
         shown: what the pattern shows.
-        run: the text for which placeholders are shown; None where the text itself is.
+        run: the text for which placeholders are shown; None where the text itself is, or a level.
     """
 
     shown: bytes
@@ -239,10 +239,12 @@ class Patterns:
                     number += 1
                     if at <= start:
                         yield Piece(self._between(text[at:start]), text[at:start])
-                        if named:
-                            yield Piece(b"<" + word + b">", text[start:end])
-                        else:
+                        if not named:
                             yield Piece(text[start:end])
+                        elif word in _LEVELS:
+                            yield Piece(word.upper())
+                        else:
+                            yield Piece(b"<" + word + b">", text[start:end])
                         at = end
                 yield Piece(self._between(text[at : token.end]), text[at : token.end])
             at = max(token.end, token.until)

@@ -66,7 +66,8 @@ LINES = st.lists(
     st.sampled_from(
         "user ann bob 42 10.0.0.7 failed ERROR /var/log/x a=b (uid=0) [1, 2] 'x y' HTTP/1.1\" "
         '503 17 … ... -- 3 ms é \x1b[31mred <b> Jan 5 10:00:01 {"k": 1} x@y.z\n'.split(" ")
-    ),
+    )
+    | st.just("E1126 10:00:01"),
     min_size=1,
     max_size=12,
 ).map(" ".join)
@@ -106,6 +107,17 @@ def test_a_slot_never_stands_for_an_outcome() -> None:
 
     assert matches(b"job backup ended early")
     assert not matches(b"job backup ended failed")
+
+
+def test_a_rule_about_errors_of_klog_takes_no_others() -> None:
+    patterns = Patterns(load_recipe("logs"))
+    template = read_pattern(patterns.pattern(b"E1126 10:00:01.5 7 a.go:5] sync was late"))
+    error, info = (
+        read_event(patterns.pieces(b"%c1231 23:00:01.5 8 a.go:6] sync was late" % letter))
+        for letter in (b"E", b"I")
+    )
+    assert template.match(error, lambda _: False) is not None
+    assert template.match(info, lambda _: False) is None
 
 
 def test_the_pattern_of_a_long_event_matches_by_its_beginning() -> None:
