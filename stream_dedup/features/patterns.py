@@ -2,9 +2,9 @@
 
 Each variable is replaced by a placeholder with the name of the mask that matches it: ``<ipv4>``,
 ``<uuid>``, ``<number>``; ``<unit>`` for a unit after a number, ``<*>`` if none does. What belongs
-to the variant is shown: an HTTP status as its class, ``<5xx>``, the letter of klog as its level, a
-word as itself. Of a list of alike items one is shown. A stack trace is shown as its header, and the
-innermost frame of the program: ``… at App.charge``.
+to the variant is shown: an HTTP status as its class, ``<5xx>``, the letter of klog as its level,
+``<error>``, a word as itself. Of a list of alike items one is shown. A stack trace is shown as its
+header, and the innermost frame of the program: ``… at App.charge``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Piece(NamedTuple):
 
     Attributes:
         shown: what the pattern shows.
-        run: the text for which placeholders are shown; None where the text itself is, or a level.
+        run: the text for which placeholders are shown; None where the text itself is.
     """
 
     shown: bytes
@@ -179,7 +179,7 @@ class Patterns:
             each.word.decode().upper() if each.word in _LEVELS else each.word.decode()
             for (_, text), reading in zip(parts, readings, strict=True)
             for each in reading.variant
-            if each.named
+            if each.stands_for
             or (self._takes_levels and each.word in _LEVELS and not is_key(text, each.end))
         )
         return tuple(dict.fromkeys(names))
@@ -235,16 +235,14 @@ class Patterns:
                 yield Piece(b"<*>", b"")
             else:
                 while number < len(variant) and variant[number].start < token.end:
-                    word, start, end, named = variant[number]
+                    word, start, end, stands_for = variant[number]
                     number += 1
                     if at <= start:
                         yield Piece(self._between(text[at:start]), text[at:start])
-                        if not named:
-                            yield Piece(text[start:end])
-                        elif word in _LEVELS:
-                            yield Piece(word.upper())
-                        else:
+                        if stands_for:
                             yield Piece(b"<" + word + b">", text[start:end])
+                        else:
+                            yield Piece(text[start:end])
                         at = end
                 yield Piece(self._between(text[at : token.end]), text[at : token.end])
             at = max(token.end, token.until)

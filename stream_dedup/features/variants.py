@@ -9,8 +9,8 @@ Idea: an event's *variant* is the sequence, in order, of
 1. its *protected words*: outcomes such as ``ok``, ``failed``, ``up``, ``not`` (`OUTCOMES`), or a
    recipe's own list;
 2. its log levels (`LEVELS`), unless they are values of keys that name something else
-   (``user=info``); the letter that klog and glog begin a line with is one too: ``error`` for
-   ``E1126 10:02:11.3``, an ``E``, the day, and a time of the day;
+   (``user=info``). The letter with which lines of klog and glog begin is one too: in
+   ``E1126 10:02:11.3``, ``E`` is ``error`` and ``1126`` the day;
 3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, after a request
    (``GET /a 200``), or after ``status``, ``statusCode``, ``code`` or another of `STATUS_KEYS` with
    ``=`` or ``:``; and where access logs have them: between a time of the day and a duration
@@ -84,6 +84,9 @@ STATUS_KEYS = frozenset(
 
 SEVERITIES = {ord("I"): b"info", ord("W"): b"warning", ord("E"): b"error", ord("F"): b"fatal"}
 """Levels by the letter that klog and glog have for them."""
+
+STANDS_FOR = re.compile(rf"<(?:[1-5]xx|{'|'.join(map(bytes.decode, SEVERITIES.values()))})>")
+"""A status class, or the level of such a letter, as patterns show it."""
 
 METHODS = frozenset(b"GET HEAD POST PUT PATCH DELETE OPTIONS".split())
 """Methods of requests, before a path or a URL, and a status behind that."""
@@ -160,7 +163,7 @@ def status_of_request(text: bytes, start: int, end: int) -> int:
 def is_severity(text: bytes, start: int, end: int) -> bool:
     """Return whether a token is a level's letter and a day, before a time of the day."""
     found = _SEVERITY.match(text, start)
-    return found is not None and found.end() == end
+    return found is not None and found.end() == end and not _is_of_other_key(text, start)
 
 
 def _is_between_bars(text: bytes, start: int, end: int) -> bool:
@@ -176,14 +179,14 @@ class VariantWord(NamedTuple):
         word: in lower case; of an HTTP status, its class.
         start: where the token begins.
         end: where it ends.
-        named: whether the token only stands for it: a status for its class, a letter and a day for
-            a level.
+        stands_for: whether the text has something else in its place: a status for its class, a
+            letter and a day for a level.
     """
 
     word: bytes
     start: int
     end: int
-    named: bool
+    stands_for: bool
 
 
 def variant_words(

@@ -1037,7 +1037,7 @@ cdef class Kernel:
     cdef int64_t* weight_values
     cdef size_t weight_mask
     cdef Word* protected
-    cdef uint64_t severities[256]  # identities of levels, by their letters; 0: it is none's
+    cdef uint64_t severities[256]  # identities of levels, by their letters; 0 for other bytes
     cdef size_t protected_mask
     cdef uint32_t protected_lengths[256]  # by first letter: bit n for words of n bytes
     cdef uint32_t protected_pairs[256]  # by first letter: bit n for second ones whose low bits are n
@@ -1262,6 +1262,16 @@ cdef class Kernel:
             return False
         return end - at > MAX_KEY or not holds(&self.tables.level_keys, text + at, end - at, True)
 
+    cdef inline bint is_severity(
+        self, const uint8_t* text, size_t length, size_t start, size_t end
+    ) noexcept nogil:
+        """Return whether a token is a level's letter and a day: `variants.is_severity`."""
+        return (
+            self.severities[text[start]] != 0
+            and is_day_before_time(text, length, start + 1, end)
+            and not self.is_of_other_key(text, start)
+        )
+
     cdef inline bint may_be_protected(self, const uint8_t* token, size_t length) noexcept nogil:
         """Return whether a protected word has a token's first letter and length, endings aside."""
         cdef uint8_t last = token[length - 1]
@@ -1359,7 +1369,7 @@ cdef class Kernel:
                     reserve_hashes(variant, 1)
                     variant.at[variant.count] = word.identity
                     variant.count += 1
-                elif self.severities[text[start]] and is_severity(text, length, start, i):
+                elif self.is_severity(text, length, start, i):
                     reserve_hashes(variant, 1)
                     variant.at[variant.count] = self.severities[text[start]]
                     variant.count += 1
@@ -1422,9 +1432,7 @@ cdef class Kernel:
             if size and self.protected != NULL and not piece.absent:
                 word = NULL
                 if piece.held & DIGIT:
-                    if self.severities[text[start]] and is_severity(
-                        text, part.length, start, piece.end
-                    ):
+                    if self.is_severity(text, part.length, start, piece.end):
                         reserve_hashes(variant, 1)
                         variant.at[variant.count] = self.severities[text[start]]
                         variant.count += 1
@@ -2289,14 +2297,14 @@ cdef bint is_behind_key(
     return version or assigned
 
 
-cdef bint is_severity(
+cdef bint is_day_before_time(
     const uint8_t* text, size_t length, size_t start, size_t end
 ) noexcept nogil:
-    """Return whether a letter and a day are before a time of the day: `variants.is_severity`."""
+    """Return whether four or eight digits are before a space and a time of the day."""
     cdef size_t i
-    if (end - start != 5 and end - start != 9) or end + 9 > length or text[end] != c" ":
+    if (end - start != 4 and end - start != 8) or end + 9 > length or text[end] != c" ":
         return False
-    for i in range(start + 1, end):
+    for i in range(start, end):
         if not c"0" <= text[i] <= c"9":
             return False
     return is_time(text + end + 1)

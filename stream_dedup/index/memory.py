@@ -219,8 +219,9 @@ class MemoryIndex:
             summary; if not, the caller has to claim them in time.
 
     Attributes:
-        taught: for each query of the last call of `resolve`, whether the index keeps something of
-            it: without that query it might answer later ones otherwise.
+        taught: for each query of the last call of `resolve`: false if it only repeated what the
+            index knew, an equal event or a learned variable. An index whose clusters never close
+            learns the same words without it.
     """
 
     def __init__(

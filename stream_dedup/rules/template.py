@@ -32,6 +32,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from stream_dedup.features.patterns import MAX_PATTERN, Pieces, readable
+from stream_dedup.features.variants import STANDS_FOR
 
 MAX_PATTERN_CHARACTERS = 4_000
 """Characters of a rule's pattern."""
@@ -45,7 +46,6 @@ MAX_WIDTH = 8
 ELLIPSIS = "…"
 
 _PLACEHOLDER = re.compile(r"<(?:\*|[a-z0-9_]{1,40})>")
-_STATUS = re.compile(r"<[1-5]xx>")
 _WORD = re.compile(r"""[^\s=:,;()\[\]{}<>"'|]+""")
 _MASKED = re.compile(rb"<(?:\*|[a-z0-9_]{1,40})>|\x1a")
 _SUBSTITUTE = re.compile(rb"\x1a[a-z0-9_]+")
@@ -102,10 +102,10 @@ def read_event(pieces: Pieces) -> Reading:
             continue
         add_text(text)
         text = b""
-        status = _STATUS.fullmatch(shown.decode("latin-1"))
-        if status:
-            words.append(status[0])
-            held.append(status[0])
+        said = STANDS_FOR.fullmatch(shown.decode("latin-1"))
+        if said:
+            words.append(said[0])
+            held.append(said[0])
         elif _MASKED.search(shown):
             add_slot(" ".join(words_of(readable(run, _LONGEST))))
     return Reading(words, held)
@@ -206,7 +206,7 @@ class Template:
                 takes = values
             else:
                 takes = by_word.get(word, 0)
-                takes |= free if _STATUS.fullmatch(word) or is_protected(word) else values
+                takes |= free if STANDS_FOR.fullmatch(word) or is_protected(word) else values
             reached = reached >> 1 & takes
             if self.rest:
                 reached |= end
@@ -264,7 +264,7 @@ def read_pattern(pattern: str) -> Template:
         if match is None:
             break
         at = match.end()
-        if _STATUS.fullmatch(match[0]):
+        if STANDS_FOR.fullmatch(match[0]):
             elements.append(match[0])
             widths.append(1)
         elif elements and elements[-1] is None:
@@ -292,7 +292,7 @@ def with_value(pattern: str, slot: int, value: str) -> str:
     spans: list[tuple[int, int]] = []
     at = 0
     for match in _PLACEHOLDER.finditer(pattern):
-        if _STATUS.fullmatch(match[0]):
+        if STANDS_FOR.fullmatch(match[0]):
             continue
         if spans and not words_of(pattern[at : match.start()]):  # side by side: one slot
             spans[-1] = spans[-1][0], match.end()

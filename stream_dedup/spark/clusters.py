@@ -56,7 +56,8 @@ def decided(lines: DataFrame, roots: DataFrame | None, recipe: Recipe, count: in
     Returns:
         For each line `group`, `exact`, `cluster` (16 hex digits), `representative_id`, `distance`
         from it, and `teaches`: whether the line taught the index something. With lines that only
-        repeat what is known left out, another index learns the same.
+        repeat what is known left out, another index learns the same words, and the same clusters up
+        to `Match.aliases` of one.
     """
     schema = T.StructType(
         [

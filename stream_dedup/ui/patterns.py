@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from stream_dedup.clock import US_PER_S
 from stream_dedup.features.masks import NAMED
+from stream_dedup.features.variants import STANDS_FOR
 from stream_dedup.ui.rules import Mark
 from stream_dedup.volume.counts import Axis, Counts
 
@@ -261,7 +262,7 @@ def parts(pattern: str) -> list[Part]:
     at = 0
     for match in _SLOT.finditer(pattern):
         name = match[1]
-        if name not in _NAMES and not re.fullmatch("[1-5]xx", name):
+        if name not in _NAMES and not STANDS_FOR.fullmatch(match[0]):
             continue
         if match.start() > at:
             out.append(Part(pattern[at : match.start()], ""))

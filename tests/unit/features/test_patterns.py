@@ -94,7 +94,7 @@ def test_a_key_is_not_shown_as_a_level(text: bytes, levels: tuple[str, ...]) -> 
 def test_the_letter_of_klog_is_shown_as_its_level() -> None:
     line = b"E1126 10:02:11.3       7 a.go:5] sync failed"
     assert LOGS.shown(line).variant == ("ERROR",)
-    assert LOGS.pattern(line) == "ERROR <timestamp>       <number> a.go:<number>] sync failed"
+    assert LOGS.pattern(line) == "<error> <timestamp>       <number> a.go:<number>] sync failed"
 
 
 @pytest.mark.parametrize("text", [b"42", b"10.0.0.1 /a", b"[1] {2}", b"Jan 5"])

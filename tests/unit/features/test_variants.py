@@ -67,6 +67,7 @@ def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
         ),
         ("F20261126 10:02:11.3", ["fatal"]),
         ("E1126 10:02:1", []),
+        ("seat=E1126 10:02:11 level=W1126 10:02:11", ["warning"]),
         (
             "E1126 on E112 10:02:11 E11266 10:02:11 D1126 10:02:11 e1126 10:02:11 E1126 10-02-11",
             ["on"],
@@ -133,7 +134,7 @@ NOISE = (
     "\xff",
     *("GET", "POST", "/a", "https://a.b", " -> ", "1/2/3/4/5 ", "1/-1/+3/4 ", "-/1/2/3/4 "),
     *("12:00:00 | ", " | 1.2ms |", " ms", " KB", ","),
-    *("E1126", "I20261126", " 12:00:00"),
+    *("E1126", "I20261126", " 12:00:00", "seat="),
 )
 PIECES = st.sampled_from([*NOISE, *sorted(OUTCOMES | LEVELS), *map(str.upper, sorted(LEVELS))])
 

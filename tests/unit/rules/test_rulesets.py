@@ -41,6 +41,17 @@ def test_merged_patterns_are_one_cluster() -> None:
     assert clusters(lines, MERGE) == [0, 0, 0, 1]
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    ["<error> <timestamp> <number> …", "<error> <timestamp> <number> a.go:<number>] sync was late"],
+)
+def test_a_rule_about_errors_of_klog_takes_no_others(pattern: str) -> None:
+    lines = [f"{letter}1126 10:00:01.5 7 a.go:5] sync was late" for letter in "EIWFEIWF"]
+
+    mute = PatternRule(RuleKind.MUTE, (pattern,))
+    assert withheld(lines, [0] * 8, mute) == [*[""] * 4, "mute", "", "", ""]
+
+
 def test_merged_patterns_may_differ_in_outcome() -> None:
     rule = PatternRule(RuleKind.MERGE, ("job <*> ended OK", "job <*> ended FAILED"))
 

@@ -109,17 +109,6 @@ def test_a_slot_never_stands_for_an_outcome() -> None:
     assert not matches(b"job backup ended failed")
 
 
-def test_a_rule_about_errors_of_klog_takes_no_others() -> None:
-    patterns = Patterns(load_recipe("logs"))
-    template = read_pattern(patterns.pattern(b"E1126 10:00:01.5 7 a.go:5] sync was late"))
-    error, info = (
-        read_event(patterns.pieces(b"%c1231 23:00:01.5 8 a.go:6] sync was late" % letter))
-        for letter in (b"E", b"I")
-    )
-    assert template.match(error, lambda _: False) is not None
-    assert template.match(info, lambda _: False) is None
-
-
 def test_the_pattern_of_a_long_event_matches_by_its_beginning() -> None:
     patterns = Patterns(load_recipe("logs"))
     value = b"cannot open " + b" ".join(b"w" + b"x" * (n % 7) for n in range(200)) + b" today"
