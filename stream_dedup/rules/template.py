@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from stream_dedup.features.patterns import MAX_PATTERN, Pieces, readable
+from stream_dedup.features.patterns import MAX_FRAME, MAX_PATTERN, Pieces, readable
 from stream_dedup.features.variants import STANDS_FOR
 
 MAX_PATTERN_CHARACTERS = 4_000
@@ -46,6 +46,7 @@ MAX_WIDTH = 8
 ELLIPSIS = "…"
 
 _PLACEHOLDER = re.compile(r"<(?:\*|[a-z0-9_]{1,40})>")
+_CUT = re.compile(rf"(.*?){ELLIPSIS}(?: at .{{1,{MAX_FRAME}}})?")  # a trace's frame stays
 _WORD = re.compile(r"""[^\s=:,;()\[\]{}<>"'|]+""")
 _MASKED = re.compile(rb"<(?:\*|[a-z0-9_]{1,40})>|\x1a")
 _SUBSTITUTE = re.compile(rb"\x1a[a-z0-9_]+")
@@ -313,8 +314,9 @@ def _without_ellipsis(pattern: str) -> tuple[str, bool]:
 
     A pattern that was too long to be shown ends in the middle of a word, which is left out.
     """
-    head, found, _ = pattern.partition(ELLIPSIS)
-    if found and len(pattern) == MAX_PATTERN and not head.endswith(" "):
+    cut = _CUT.fullmatch(pattern) if len(pattern) == MAX_PATTERN else None
+    if cut and not cut[1].endswith(" "):
+        head = cut[1]
         kept = _WORD.sub(lambda m: "" if m.end() == len(head) else m[0], head)
         return kept.rpartition("<")[0] if kept.rfind("<") > kept.rfind(">") else kept, True
     stripped = pattern.rstrip()
