@@ -430,7 +430,18 @@ do  -- a script has room for 200 local names
         put(record, c, slot.number, LEARNED, first, live)
         if first then show(c, slot.number) end
       elseif not (noted and live(noted, record)) then
-        local full = count + 1 >= wanted_values(slot.around)
+        local wanted = wanted_values(slot.around)
+        if count + 1 >= wanted then  -- entries of closed clusters, which wait to be purged, take no room
+          count = 0
+          for j = 1, #found do
+            local entry = found[j]
+            if entry.value ~= LEARNED and entry.value ~= slot.value then
+              local owner, is_unknown = live(entry, record, true)
+              if owner or is_unknown then count = count + 1 end
+            end
+          end
+        end
+        local full = count + 1 >= wanted
         if not (full and completes(slot, live_entries(record, slot.number, live))) then
           if full or known or noted then
             filter(record, function(entry)

@@ -547,7 +547,8 @@ end
 -- Resolve a query whose exact hash is unknown and whose words are learned.
 local function resolve_by_words(q, own)
   local looks, skipped = 0, {}
-  local function live(entry, record)
+  -- The cluster that an entry names, if it takes the event; with `is_past` also if its window has passed.
+  local function live(entry, record, is_past)
     local id = entry.id
     if loaded[id] == nil then
       if looks == MAX_LOADED and not skipped[id] then
@@ -558,7 +559,7 @@ local function resolve_by_words(q, own)
       looks = looks + 1
     end
     local c = load_cluster(id)
-    if not takes(c, q) or c[C_GROUP] ~= q.group then return nil end
+    if not (takes(c, q) or is_past and c and c[C_STATE] == OPEN) or c[C_GROUP] ~= q.group then return nil end
     if has_former_names(c) and not has_key(c, record.key) then return nil end
     return c
   end
