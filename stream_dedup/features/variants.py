@@ -99,7 +99,9 @@ ENDINGS = b".!"
 
 _KEY = re.compile(rb"[A-Za-z0-9_.-]{1,%d}\Z" % (MAX_KEY_BYTES + 1))
 _STATUS = re.compile(rb"[1-5][0-9][0-9]")
-_SEVERITY = re.compile(rb"[IWEF][0-9]{4}(?:[0-9]{4})?(?= [0-9]{2}:[0-9]{2}:[0-9]{2})")
+_SEVERITY = re.compile(
+    rb"[%b][0-9]{4}(?:[0-9]{4})?(?= [0-9]{2}:[0-9]{2}:[0-9]{2})" % bytes(SEVERITIES)
+)
 _VERSION = re.compile(rb"HTTP/[0-9](?:\.[0-9])?", re.IGNORECASE)
 _TIMES = re.compile(rb"[-+]?[0-9]++(?:/[-+]?[0-9]++){4}")
 _AFTER_VERSION = frozenset(b'" ')

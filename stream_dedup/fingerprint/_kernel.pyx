@@ -542,6 +542,13 @@ cdef inline int reserve_hashes(Hashes* hashes, size_t more) except -1 nogil:
     return 0
 
 
+cdef inline int push_hash(Hashes* hashes, uint64_t value) except -1 nogil:
+    reserve_hashes(hashes, 1)
+    hashes.at[hashes.count] = value
+    hashes.count += 1
+    return 0
+
+
 cdef inline int reserve32(Hashes32* hashes, size_t more) except -1 nogil:
     cdef size_t wanted = hashes.count + more
     if wanted > hashes.room:
@@ -1325,9 +1332,7 @@ cdef class Kernel:
                 or is_behind_key(text, before, before_end, start)):
             return 0
         if c"1" <= text[start] <= c"5":
-            reserve_hashes(variant, 1)
-            variant.at[variant.count] = self.status_hashes[text[start] - c"0"]
-            variant.count += 1
+            push_hash(variant, self.status_hashes[text[start] - c"0"])
         return 1
 
     cdef int take_words(
@@ -1366,13 +1371,9 @@ cdef class Kernel:
             if self.protected != NULL:
                 word = self.find_protected(text, start, i - start)
                 if word != NULL:
-                    reserve_hashes(variant, 1)
-                    variant.at[variant.count] = word.identity
-                    variant.count += 1
+                    push_hash(variant, word.identity)
                 elif self.is_severity(text, length, start, i):
-                    reserve_hashes(variant, 1)
-                    variant.at[variant.count] = self.severities[text[start]]
-                    variant.count += 1
+                    push_hash(variant, self.severities[text[start]])
             if self.is_variable(text + start, i - start, held):
                 if names and held & DIGIT:
                     tokens.count -= names
@@ -1433,15 +1434,11 @@ cdef class Kernel:
                 word = NULL
                 if piece.held & DIGIT:
                     if self.is_severity(text, part.length, start, piece.end):
-                        reserve_hashes(variant, 1)
-                        variant.at[variant.count] = self.severities[text[start]]
-                        variant.count += 1
+                        push_hash(variant, self.severities[text[start]])
                 elif self.may_be_protected(text + start, size):
                     word = self.find_protected(text, start, size)
                 if word != NULL:
-                    reserve_hashes(variant, 1)
-                    variant.at[variant.count] = word.identity
-                    variant.count += 1
+                    push_hash(variant, word.identity)
             if piece.variable or self.is_variable(text + start, size, piece.held):
                 if names and piece.held & DIGIT:
                     tokens.count -= names

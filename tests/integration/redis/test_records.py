@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -19,7 +20,7 @@ from stream_dedup.index.redis.maintenance import Maintenance
 from stream_dedup.index.redis.namespace import CALL_WORK
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Partition, Rule
-from tests.contract.driver import HERE, START_US, THERE
+from tests.contract.driver import HERE, START_US, THERE, S
 from tests.contract.test_learned_words import LEARNS, PAST_S, asked
 from tests.services.redis import RedisServer
 
@@ -224,6 +225,34 @@ def test_a_late_purge_leaves_records_of_a_cluster_opened_again(
     cluster, pieces = asyncio.run(reopen())
     assert pieces > 0
     assert records_naming(redis, cluster) == 6
+
+
+def test_values_of_clusters_not_purged_yet_take_no_room(
+    make_redis: MakeRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, names = (
+        Recipe(match=Match(k=3, jaccard=0.9, learn=3)),
+        ["alice", "bob", "carol", "dave"],
+    )
+    lines = [f"session closed for user {name}" for name in names]
+
+    async def learned() -> tuple[Resolution, Resolution]:
+        async with opened(make_redis(), recipe) as index:
+            owned = await index.claim_partition(HERE, None, START_US)
+            await index.resolve([asked(0, lines[0])], START_US)
+            (bob,) = await index.resolve([asked(1, lines[1], 1800)], START_US)
+            monkeypatch.setattr(Maintenance, "_purge", AsyncMock())
+            later_us = START_US + 3601 * S  # alice's window has passed
+            deltas = [ClusterDelta(bob.cluster, 1, bob.last_us, bob.last_us, b"x")]
+            await index.record(Commit(HERE, owned.fence, 1, 1, 2, later_us, deltas), later_us)
+            await index.expire(later_us)
+            monkeypatch.undo()
+            await index.resolve([asked(2, lines[2], PAST_S)], START_US)  # past bob's window
+            (dave,) = await index.resolve([asked(3, lines[3], 1801)], START_US)
+            return bob, dave
+
+    bob, dave = asyncio.run(learned())
+    assert (dave.cluster, dave.rule) == (bob.cluster, Rule.LEARNED)
 
 
 def test_purging_records_keeps_within_the_work_of_a_call(make_redis: MakeRedis) -> None:

@@ -346,6 +346,20 @@ do  -- a script has room for 200 local names
     return true
   end
 
+  -- How many entries have another value, without those of closed clusters, which wait to be purged. What was
+  -- not looked at counts.
+  local function count_open(entries, value, record, live)
+    local count = 0
+    for i = 1, #entries do
+      local entry = entries[i]
+      if entry.value ~= LEARNED and entry.value ~= value then
+        local owner, is_unknown = live(entry, record, true)
+        if owner or is_unknown then count = count + 1 end
+      end
+    end
+    return count
+  end
+
   -- The slots that are learned with these values, and the clusters found there, by their ids. The
   -- patterns of these clusters show the slots.
   function ready_slots(q, live)
@@ -431,17 +445,7 @@ do  -- a script has room for 200 local names
         if first then show(c, slot.number) end
       elseif not (noted and live(noted, record)) then
         local wanted = wanted_values(slot.around)
-        if count + 1 >= wanted then  -- entries of closed clusters, which wait to be purged, take no room
-          count = 0
-          for j = 1, #found do
-            local entry = found[j]
-            if entry.value ~= LEARNED and entry.value ~= slot.value then
-              local owner, is_unknown = live(entry, record, true)
-              if owner or is_unknown then count = count + 1 end
-            end
-          end
-        end
-        local full = count + 1 >= wanted
+        local full = count + 1 >= wanted and count_open(found, slot.value, record, live) + 1 >= wanted
         if not (full and completes(slot, live_entries(record, slot.number, live))) then
           if full or known or noted then
             filter(record, function(entry)
