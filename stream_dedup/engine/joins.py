@@ -67,7 +67,8 @@ class Joins:
             return None
         if not is_open(cluster.cluster_id):
             return None
-        cluster.last_us = max(cluster.last_us, time_us)
+        if time_us > cluster.last_us:  # noqa: PLR1730 -- max() costs a call
+            cluster.last_us = time_us
         delta = self._deltas.get(cluster)
         if delta is None:
             self._deltas[cluster] = ClusterDelta(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeGuard
 
@@ -106,8 +106,8 @@ class Fingerprinter:
             if self._extractor is None:
                 return segments_of(events)
             return [self._features(event) for event in events]
-        traces = self._traces(values) if self._takes_frames else {}
-        if traces:
+        rows = rows_containing(values, b"\n") if self._takes_frames else ()
+        if rows and (traces := self._traces(values, rows)):
             values = list(values)
             for row, trace in traces.items():
                 values[row] = trace.header
@@ -123,8 +123,7 @@ class Fingerprinter:
         return [self._features([(value, 1, NO_SALT)]) for value in values]
 
     @staticmethod
-    def _traces(values: Sequence[bytes]) -> dict[int, Trace]:
-        rows = rows_containing(values, b"\n")
+    def _traces(values: Sequence[bytes], rows: Iterable[int]) -> dict[int, Trace]:
         found = ((row, trace_of(values[row])) for row in rows)
         return {row: trace for row, trace in found if trace is not None}
 
