@@ -20,7 +20,7 @@ from tests.integration.command import COMMAND
 from tests.integration.redis.helpers import in_loop
 from tests.integration.ui.writing import writing
 from tests.integration.worker.running import free_port, wait_for
-from tests.services.browser import Browser, browser
+from tests.services.browser import Browser
 from tests.services.redis import RedisServer
 from tests.services.toxiproxy import Toxiproxy
 from tests.unit.ui.test_app import HOSTILE, LINES, TOKEN
@@ -29,12 +29,6 @@ TAB, ENTER, UP, DOWN = "\ue004", "\ue007", "\ue013", "\ue015"
 
 ROWS = "return document.querySelectorAll('tbody tr').length"
 WHOLE = "return document.querySelector('.chart canvas') && document.querySelector('ul.near')"
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Browser]:
-    with browser() as found:
-        yield found
 
 
 @contextmanager
@@ -92,7 +86,6 @@ def test_every_page_is_accessible_and_complains_of_nothing(
 ) -> None:
     tab.size(width)
     tab.scheme(scheme)
-    tab.messages()
     tab.open(f"{address}/")
     tab.until(ROWS)
     assert tab.violations() == []
@@ -157,7 +150,6 @@ def test_the_list_is_sorted_filtered_and_turned_by_keyboard(
     figure = "return document.querySelector('.figures strong').textContent"
     tab.size(width)
     tab.scheme(scheme)
-    tab.messages()
     with served(os.fspath(path)) as address:
         tab.open(f"{address}/")
         tab.until(f"{figure} === '120'")
@@ -199,7 +191,6 @@ def test_periods_are_compared_and_volume_asked_by_keyboard(
 ) -> None:
     tab.size(width)
     tab.scheme(scheme)
-    tab.messages()
 
     def looks_well() -> bool:
         narrow = tab.run("return document.documentElement.scrollWidth") <= width
@@ -241,7 +232,6 @@ def test_periods_are_compared_and_volume_asked_by_keyboard(
 
 
 def test_hostile_events_run_nothing(tab: Browser, address: str) -> None:
-    tab.messages()
     tab.open(f"{address}/")
     tab.run("sessionStorage.clear()")
     tab.open(f"{address}/")
@@ -282,7 +272,6 @@ def one_pattern(tab: Browser, folder: Path, width: int) -> Iterator[str]:
     path = folder / "app.log"
     path.write_bytes(b"\n".join([*LINES, b""]))
     tab.size(width)
-    tab.messages()
     with served(os.fspath(path), "--rules", f"{path}.toml") as address:
         to_pattern(tab, address, "logged in")
         yield address
@@ -399,7 +388,6 @@ def test_neighbours_are_decided_by_keyboard_and_contradictions_shown(
 ) -> None:
     tab.size(width)
     tab.scheme(scheme)
-    tab.messages()
     with near_patterns(tmp_path) as address:
         for button in ("Never merge", "Merge"):
             to_pattern(tab, address, "ended well")
@@ -486,7 +474,6 @@ def test_a_person_signs_in_and_out_by_keyboard(
     token.write_text(f"{TOKEN}\n")
     tab.size(width)
     tab.scheme(scheme)
-    tab.messages()
     with served(os.fspath(path), "--token-file", os.fspath(token)) as address:
         tab.open(f"{address}/v/files")
         tab.until("return location.pathname === '/login'")
@@ -540,7 +527,6 @@ def test_a_page_of_another_site_cannot_decide(tab: Browser, tmp_path: Path) -> N
             )
             assert sent == "refused"
         assert not rules.exists()
-    tab.messages()
 
 
 @contextmanager
@@ -615,6 +601,6 @@ def test_the_page_says_that_redis_is_away_and_comes_back(
                     link.enable()
                     tab.until(f"{said}.includes('None shares its words')")
                     tab.until("return !document.querySelector('#facts .problem')")
+                    assert tab.messages() == []
 
     check()
-    assert tab.messages() == []

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.request import urlopen
 
-import pytest
-
 from tests.integration.ui.test_browser import served
 from tests.integration.worker.running import Trial, text_headers, wait_for
-from tests.services.browser import Browser, browser
+from tests.services.browser import Browser
 from tests.services.kafka import Kafka
 from tests.services.redis import RedisServer
 
@@ -25,12 +23,6 @@ KINDS = (DONE, OVER, BEAT, BOB, ANN, b"user cid logged in at the door")
 
 SECONDS = 30.0
 """Within which a worker follows: it looks every two seconds, and the machine may be busy."""
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Browser]:
-    with browser() as found:
-        yield found
 
 
 class Stream:

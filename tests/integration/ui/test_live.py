@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import Request, urlopen
 
-import pytest
-
 from tests.integration.command import COMMAND
 from tests.integration.ui.test_browser import served
 from tests.integration.worker.running import free_port, wait_for
-from tests.services.browser import Browser, browser
+from tests.services.browser import Browser
 
 PATTERN = "user <*> logged in from <ipv4>"
 
@@ -221,12 +219,6 @@ def test_times_later_than_now_count_as_now() -> None:
         for each in asked(it.address)["patterns"]:
             assert not each["last"].startswith("2999")
             assert sum(each["counts"]) == 1
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Browser]:
-    with browser() as found:
-        yield found
 
 
 def test_a_page_of_standard_input_renews_itself(tab: Browser) -> None:
