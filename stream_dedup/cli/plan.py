@@ -123,7 +123,7 @@ def _rows(found: list[TablePlan], chosen: TablePlan, capacity: int) -> list[tupl
     at = next(i for i, plan in enumerate(found) if plan.layout == chosen.layout)
     rows: list[tuple[str, ...]] = [HEADS]
     for plan in found[max(0, at - SHOWN) : at + SHOWN + 1]:
-        prefixes = sorted(set(plan.layout.prefix_bits))
+        prefixes = sorted(plan.layout.prefix_sizes)
         rows.append((
             "*" if plan.layout == chosen.layout else "",
             str(plan.layout.blocks),

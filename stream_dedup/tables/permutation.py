@@ -94,6 +94,17 @@ class Layout:
         """For each table, the length of its prefix in bits."""
         return tuple(mask.bit_count() for mask in self.masks)
 
+    @property
+    def prefix_sizes(self) -> dict[int, int]:
+        """How many tables have a prefix of how many bits; without a look at each table."""
+        size, larger = divmod(self.width, self.blocks)
+        chosen = self.blocks - self.k
+        return {
+            size * chosen + wide: tables
+            for wide in range(chosen + 1)
+            if (tables := comb(larger, wide) * comb(self.blocks - larger, chosen - wide))
+        }
+
     def permute(self, fingerprint: int, table: int) -> int:
         """Move the table's chosen blocks to the front of a fingerprint.
 

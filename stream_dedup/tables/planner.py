@@ -121,7 +121,8 @@ class TablePlan:
 def evaluate(layout: Layout, capacity: int, model: CostModel) -> TablePlan:
     """Estimate the cost of a layout with `capacity` stored fingerprints."""
     shares = (
-        (1 - model.alike) / 2**bits + model.alike * model.agree**bits for bits in layout.prefix_bits
+        tables * ((1 - model.alike) / 2**bits + model.alike * model.agree**bits)
+        for bits, tables in layout.prefix_sizes.items()
     )
     candidates = capacity * sum(shares)
     table_bytes = model.table_bytes + model.width_bytes * (layout.width / 8 - 8)

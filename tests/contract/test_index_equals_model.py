@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
 import pytest
-from hypothesis import settings
+from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -195,6 +195,9 @@ class Model:
         self.entries: list[Entry] = []
         self.roots: dict[int, int] = {}
         self.tombstones: dict[int, tuple[int, int, int]] = {}
+        self.buried_with: dict[int, int] = {}
+        self.sweeps = 0
+        self.cut_sweeps: set[int] = set()
         self.time = StreamTime(WINDOWS)
 
     def of(self, identity: int) -> Cluster | None:
@@ -282,6 +285,7 @@ class Model:
             own = Cluster(identity, query, first_us, first_us, first_us, first_us)
             own.reported_us = first_us
             own.life = self.creations
+            assume(not self.may_be_forgotten(identity))
             revision, count, until = self.tombstones.get(identity, (0, 0, now_us))
             if until >= now_us:
                 own.revision, own.count, own.reported, own.base = revision, count, count, count
@@ -479,6 +483,7 @@ class Model:
 
     def expire(self, now_us: int) -> None:
         stream_us = self.time.advance(now_us)
+        self.sweeps += 1
         for cluster in [c for c in self.clusters if c.closing is None]:
             if (
                 stream_us is not None
@@ -565,8 +570,19 @@ class Model:
         until = now_us + self.summaries.retention_us
         self.tombstones.pop(identity, None)
         self.tombstones[identity] = (cluster.revision, cluster.count, until)
+        self.buried_with[identity] = self.sweeps
         for oldest in list(self.tombstones)[: -self.max_clusters]:
             del self.tombstones[oldest]
+            self.cut_sweeps.add(self.buried_with[oldest])
+
+    def may_be_forgotten(self, identity: int) -> bool:
+        """Whether the tombstone is one of several of a sweep of which only some are left.
+
+        Clusters that expire together have no order that an index promises.
+        """
+        sweep = self.buried_with.get(identity)
+        left = {self.buried_with[each] for each in self.tombstones}
+        return sweep in self.cut_sweeps & left
 
 
 @dataclass

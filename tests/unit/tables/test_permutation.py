@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from math import comb
 
 import pytest
@@ -41,6 +42,7 @@ def test_there_is_a_table_for_every_choice_of_blocks(layout: Layout) -> None:
     assert layout.tables == len(layout.orders) == len(layout.prefix_bits)
     for order in layout.orders:
         assert list(range(layout.blocks)) == sorted(order)
+    assert layout.prefix_sizes == Counter(layout.prefix_bits)
 
 
 @given(layouts(), st.data())
