@@ -54,17 +54,19 @@ $(VENV)/.ready: $(SOURCES)
 demo: setup
 	@$(BIN)/python $(DEMO)/demo.py
 
-# The tiers. PYTEST spreads tests over two processes; a file stays in one, with the servers it shares.
+# The tiers. Tests are spread over two processes, and fast ones, of which many wait, over three; a
+# file stays in one, with the servers it shares.
 # By default xdist begins with the files that have the most tests. In test-all the slowest files have
 # few tests, and one process would wait for them at the end: so they run first, the fast tier last.
+# There each property is tried with three times as many examples.
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+FAST_JOBS ?= 3
 FAST := tests/unit tests/contract tests/golden tests/docs tests/smoke stream_dedup benchmarks
 SLOW := tests/integration tests/faults tests/deploy tests/examples tests/services
 
 test: lint
 	@echo "== test: unit, contract, golden, docs; one worker on a real Kafka and Redis"
-	@$(PYTEST) $(FAST)
+	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n $(FAST_JOBS) --dist loadfile $(FAST)
 
 test-all: lint
 	@echo "== test: all but containers and charts, with coverage"

@@ -1,6 +1,7 @@
 """What all tests share: real services, how long Hypothesis looks, and how long lists are compared.
 
-HYPOTHESIS_PROFILE=thorough looks longer.
+HYPOTHESIS_PROFILE names how many examples of a property are tried: `quick` in `make test`, `usual`
+elsewhere, `thorough` for a search of hours.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.assertions import LongDifferenceError, long_difference, shorten_traceback
+from tests.effort import USUAL_EXAMPLES
 
 pytest_plugins = ["tests.services.fixtures"]
 
 settings.register_profile(
-    "quick",
-    max_examples=60,
+    "usual",
+    max_examples=USUAL_EXAMPLES,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.register_profile("thorough", settings.get_profile("quick"), max_examples=2_000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+settings.register_profile("quick", settings.get_profile("usual"), max_examples=20)
+settings.register_profile("thorough", settings.get_profile("usual"), max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> None:

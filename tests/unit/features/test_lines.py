@@ -18,6 +18,7 @@ from stream_dedup.features.tokens import PLACEHOLDER
 from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY, siphash
+from tests.effort import scaled
 from tests.strategies import log_lines
 
 LOGS = load_recipe("logs")
@@ -294,7 +295,7 @@ structured_lines = st.builds(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=scaled(500))
 @given(st.lists(structured_lines | log_lines, max_size=6))
 @example([b'12...null":"12...null":"'])  # an outcome behind a number and a run, in a string
 @example([b"/abc Apr 0 /abc Apr 0"])  # calendar names that repeat, in a line of variables

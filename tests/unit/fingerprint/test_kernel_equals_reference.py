@@ -28,6 +28,7 @@ from stream_dedup.fingerprint.kernel import (
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.simhash import simhash
 from stream_dedup.fingerprint.siphash import HashKey, siphash
+from tests.effort import scaled
 from tests.strategies import feature_events, log_lines, recipes, segments, texts
 
 KEY = HashKey(b"sixteen secrets!")
@@ -55,13 +56,12 @@ def rows(numbers: Fingerprints) -> list[tuple[Any, ...]]:
     return list(zip(*columns, strict=True))
 
 
-@settings(max_examples=400)
+@settings(max_examples=scaled(400))
 @given(recipe=kernel_recipes, batch=batches, full=st.booleans())
 def test_scan_equals_the_reference(recipe: Recipe, batch: list[bytes], full: bool) -> None:
     assert reference(recipe).scan(batch, full) == native(recipe).scan(batch, full)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     length=st.integers(0, 3_000),
@@ -110,7 +110,7 @@ def test_only_bands_have_sketches_alone(make: Any) -> None:
         make(load_recipe("logs")).sketches([b"disk full"])
 
 
-@settings(max_examples=200)
+@settings(max_examples=scaled(200))
 @given(recipe=kernel_recipes, parts=segments(), full=st.booleans())
 def test_scan_segments_equals_the_reference(recipe: Recipe, parts: Segments, full: bool) -> None:
     expected = reference(recipe).scan_segments(parts, full)
@@ -118,7 +118,7 @@ def test_scan_segments_equals_the_reference(recipe: Recipe, parts: Segments, ful
     assert native(recipe).scan_segments(parts, full) == expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=scaled(200))
 @given(recipe=recipes(), events=feature_events, full=st.booleans())
 def test_fold_equals_the_reference(recipe: Recipe, events: list[list[Part]], full: bool) -> None:
     assert reference(recipe).fold(events, full) == native(recipe).fold(events, full)
@@ -330,7 +330,7 @@ chosen_hashes = st.one_of(
 few_weights = st.sampled_from([0, 1, 1, 1, 2, 1000, 2**32 - 1])
 
 
-@settings(max_examples=300)
+@settings(max_examples=scaled(300))
 @given(
     hashes=st.lists(st.tuples(chosen_hashes, few_weights), max_size=40),
     repeats=st.sampled_from(["once", "count"]),
@@ -347,7 +347,7 @@ def test_hashes_of_any_kind_equal_the_reference(
         assert [simhash(hashes)] == list(native(recipe).fold(events, full=True).low)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200))
 @given(
     seed=st.integers(0, 2**32),
     count=st.integers(0, 400),
@@ -480,7 +480,7 @@ def test_a_feature_or_weight_that_does_not_fit_is_refused(
 hash_sets = st.sets(st.integers(0, 40) | st.integers(0, 2**64 - 1), max_size=90)
 
 
-@settings(max_examples=300)
+@settings(max_examples=scaled(300))
 @given(left=hash_sets, right=hash_sets)
 def test_jaccard_equals_the_reference(left: set[int], right: set[int]) -> None:
     a, b = (array("Q", sorted(hashes)[:64]).tobytes() for hashes in (left, right))

@@ -13,6 +13,7 @@ from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.offline.clusters import find_clusters, find_line_clusters, merge_clusters
 from stream_dedup.offline.lines import TextClusters
 from stream_dedup.offline.pairs import Effort
+from tests.effort import scaled
 from tests.strategies import RECIPE_OF_BANDS
 
 
@@ -36,7 +37,7 @@ def walked(fingerprints: list[int], k: int) -> list[list[int]]:
     return out
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40))
 @given(data=st.data())
 def test_clusters_are_connected_components(data: st.DataObject) -> None:
     width = data.draw(st.sampled_from([16, 64, 128]))

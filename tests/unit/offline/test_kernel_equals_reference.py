@@ -15,6 +15,7 @@ from stream_dedup.offline import _native as native
 from stream_dedup.offline import reference
 from stream_dedup.offline.reference import packed, unpacked, word_bytes
 from stream_dedup.tables.permutation import Layout
+from tests.effort import scaled
 
 LAYOUTS = [
     Layout(32, 3, 4),
@@ -47,7 +48,7 @@ def near_words(draw: st.DrawFn, width: int) -> list[int]:
     return out
 
 
-@settings(max_examples=300)
+@settings(max_examples=scaled(300))
 @given(data=st.data())
 def test_parts_hold_and_find_the_same_step_by_step(data: st.DataObject) -> None:
     layout = data.draw(st.sampled_from(LAYOUTS))
@@ -106,7 +107,7 @@ texts = st.tuples(st.lists(number_texts, max_size=6), st.booleans()).map(
 )
 
 
-@settings(max_examples=600)
+@settings(max_examples=scaled(600))
 @given(text=st.one_of(texts, st.binary(max_size=20)), hexadecimal=st.booleans(), width=widths)
 def test_text_is_read_the_same(text: bytes, hexadecimal: bool, width: int) -> None:
     expected = reference.parse(text, hexadecimal, width)

@@ -13,6 +13,7 @@ from stream_dedup.rules import file
 from stream_dedup.rules.book import RuleBook
 from stream_dedup.rules.model import PatternRule, RuleKind, Undoing
 from stream_dedup.rules.ruleset import RuleSet
+from tests.effort import scaled
 
 MERGE = PatternRule(RuleKind.MERGE, ("job <*> ended now", "task <*> is over here"))
 APART = PatternRule(RuleKind.NEVER_MERGE, ("user ann logged in here", "user bob logged in here"))
@@ -277,7 +278,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300))
 @given(rules=RULES, lines=EVENTS)
 def test_what_a_rule_keeps_apart_never_shares_a_cluster(
     rules: list[PatternRule], lines: list[str]
@@ -336,7 +337,7 @@ def _sides(rule: PatternRule, line: str) -> set[str]:
     return sides
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200))
 @given(rules=RULES, lines=EVENTS)
 def test_the_identity_of_an_event_depends_on_nothing_before_it(
     rules: list[PatternRule], lines: list[str]

@@ -19,6 +19,7 @@ from stream_dedup.tables.store import (
     make_band_tables,
     make_tables,
 )
+from tests.effort import scaled
 
 KINDS: dict[str, Any] = {"native": native.NativeTables, "reference": ReferenceTables}
 LAYOUTS = [
@@ -48,7 +49,7 @@ def scan(
 
 
 @given(st.data())
-@settings(max_examples=40)
+@settings(max_examples=scaled(40))
 def test_tables_find_what_a_scan_finds_under_inserts_and_deletes(data: st.DataObject) -> None:
     layout = data.draw(st.sampled_from(LAYOUTS))
     bases = data.draw(st.lists(st.integers(0, 2**layout.width - 1), min_size=1, max_size=3))
