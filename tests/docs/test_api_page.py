@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from docs.api_page import API_PAGE, PARTS, ROOT
+from docs.api_page import API_PAGE, PARTS
+from docs.blocks import ROOT
 
 NAMES = [(part.module, name) for part in PARTS for name in part.names]
 
@@ -16,8 +17,8 @@ NAMES = [(part.module, name) for part in PARTS for name in part.names]
 def test_the_page_is_up_to_date() -> None:
     """The page is made in another process.
 
-    CPython 3.11 counts how deep a tree is for all threads at once (python/cpython#106905), and those
-    of tests before may be parsing.
+    CPython 3.11 counts how deep a tree is for all threads at once (python/cpython#106905), and
+    those of tests before may be parsing.
     """
     made = subprocess.run(
         [sys.executable, "-c", "from docs.api_page import api_page; print(api_page(), end='')"],
