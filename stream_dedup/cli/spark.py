@@ -52,7 +52,7 @@ def spark_extra() -> Iterator[None]:
 
 @contextmanager
 def spark_session(name: str, master: str | None, conf: tuple[str, ...]) -> Iterator[SparkSession]:
-    """Start Spark as the options say, and end it.
+    """Start Spark as the options say, and end it. A session that runs already is used, and stays.
 
     Args:
         name: the application's.
@@ -70,9 +70,11 @@ def spark_session(name: str, master: str | None, conf: tuple[str, ...]) -> Itera
         if not equals:
             raise click.BadParameter(f"{setting!r} is not KEY=VALUE", param_hint="'--conf'")
         builder = builder.config(key, value)
+    runs_already = SparkSession.getActiveSession() is not None
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark
     finally:
-        spark.stop()
+        if not runs_already:
+            spark.stop()

@@ -142,9 +142,11 @@ async def _until_seeded(
     again: bool,
 ) -> Seeded:
     """Begin again whenever the index has lost its data."""
-    total = await asyncio.to_thread(lines.count)
+    total: int | None = None  # counted once it is known that the index can be used
     while True:
         index = await open_redis_index(config, section, server)
+        if total is None:
+            total = await asyncio.to_thread(lines.count)
         engine = _Engine(
             section.load_recipe(),
             index,

@@ -17,10 +17,12 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from stream_dedup import assembly
+from stream_dedup.cli.main import cli
 from stream_dedup.config import Config, load
 from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import InputError, StaleFence
@@ -38,7 +40,7 @@ from stream_dedup.spark.teaching import TeachingLines
 from stream_dedup.testing import ManualClock
 from stream_dedup.tools.index_seeder import seeding
 from stream_dedup.tools.index_seeder.seeding import Seeded, partition_of, seed
-from tests.integration.command import COMMAND, TIMEOUT_S, run
+from tests.integration.command import COMMAND, TIMEOUT_S, Done, run
 from tests.integration.spark.test_frames import example_lines
 from tests.integration.worker.running import Trial, wait_for
 from tests.services.kafka import Kafka
@@ -563,8 +565,14 @@ def test_stages_with_damaged_files_are_refused(spark: SparkSession, tmp_path: Pa
     assert "files are missing" in said or "Spark failed" in said
 
 
+def run_here(*args: str) -> Done:
+    """Run a command in this process, whose Spark session it uses."""
+    result = CliRunner().invoke(cli, args)
+    return Done(result.exit_code, result.stdout_bytes, result.stderr)
+
+
 def test_the_command_seeds_and_says_what_it_did(
-    stored: Path, redis_server: RedisServer, tmp_path: Path
+    spark: SparkSession, stored: Path, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     given = settings(redis_server, "pipelines.0.group_fields=service")
     options = ["-n", given[3].partition("=")[2], "--master", "local[2]"]
@@ -575,20 +583,20 @@ def test_the_command_seeds_and_says_what_it_did(
     assert done.code == 0, done.err
     result = msgspec.json.decode(done.out)
     assert result["lines"] == result["new_clusters"] + result["joined_clusters"]
-    again = msgspec.json.decode(run(*args).out)
+    again = msgspec.json.decode(run_here(*args).out)
     assert (again["seeded_before"], again["new_clusters"]) == (result["lines"], 0)
 
-    other = run(*args, "--set", "pipelines.0.recipe=text")
+    other = run_here(*args, "--set", "pipelines.0.recipe=text")
     assert (other.code, other.out) == (2, b"")
     assert f"{stored}/backfill.json: recipe_digest is " in other.err
-    grouped = run(*args, "--set", "pipelines.0.group_fields=service,pod")
+    grouped = run_here(*args, "--set", "pipelines.0.group_fields=service,pod")
     assert (grouped.code, grouped.out) == (2, b"")
     assert "--group-field pod --group-field service" in grouped.err
     memory = run(*args, "--set", "index.kind=memory")
     assert memory.code == 2
     assert "index.kind is memory" in memory.err
     away = ["--set", "index.url=redis://me:s3cret@127.0.0.1:1", "--set", "index.within_s=0.1"]
-    done = run(*args, *away)
+    done = run_here(*args, *away)
     assert done.code == 2
     assert "127.0.0.1:1" in done.err
     assert "Start the same command again" in done.err
@@ -600,3 +608,4 @@ def test_the_command_seeds_and_says_what_it_did(
     missing = run(*args, env={"PYTHONPATH": str(tmp_path)})
     assert missing.code == 2
     assert "pip install 'stream-dedup[spark]'" in missing.err
+    assert spark.range(3).count() == 3  # the session is left as it was
