@@ -58,7 +58,7 @@ demo: setup
 # file stays in one, with the servers it shares.
 # By default xdist begins with the files that have the most tests. In test-all the slowest files have
 # few tests, and one process would wait for them at the end: so they run first, the fast tier last.
-# There each property is tried with three times as many examples.
+# There each property is tried with three times as many examples, and tests marked slow run, too.
 JOBS ?= 2
 FAST_JOBS ?= 3
 FAST := tests/unit tests/contract tests/golden tests/docs tests/smoke stream_dedup benchmarks
@@ -66,7 +66,8 @@ SLOW := tests/integration tests/faults tests/deploy tests/examples tests/service
 
 test: lint
 	@echo "== test: unit, contract, golden, docs; one worker on a real Kafka and Redis"
-	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n $(FAST_JOBS) --dist loadfile $(FAST)
+	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n $(FAST_JOBS) --dist loadfile \
+		-m 'not slow and not helm and not docker' $(FAST)
 
 test-all: lint
 	@echo "== test: all but containers and charts, with coverage"

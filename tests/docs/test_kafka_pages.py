@@ -39,6 +39,7 @@ PAGES = [
 ]
 
 
+@pytest.mark.slow
 def test_the_quickstart_prints_what_it_shows(
     tmp_path: Path,
     make_kafka: Callable[..., KafkaBroker],

@@ -278,6 +278,7 @@ class HoldsNothing(Shard):
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [CountsAtOnce, ForgetsFences, DecidesLate, HoldsNothing])
 def test_the_check_finds_a_broken_shard(broken: type[Shard]) -> None:
     with pytest.raises(AssertionError, match=r"are counted|has counted|no progress"):

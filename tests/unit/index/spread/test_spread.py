@@ -299,11 +299,13 @@ def test_every_order_of_two_owners_of_an_event_opens_it() -> None:
         assert world.answered == {TWINS[0].position: [(identity, True)] * 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_order_with_a_fault_admits_one_twin(fault: Chances) -> None:
     assert all(map(_one_is_open, run_all(TWINS, fault)))
 
 
+@pytest.mark.slow
 def test_every_order_of_three_in_a_chain_admits_no_twins() -> None:
     chain = [query(0b0000, 0), query(0b0001, 1), query(0b0011, 2)]
     reached = {len(world.open_clusters()) for world in run_all(chain)}
@@ -374,6 +376,7 @@ def run_with_faults(node: type[Node] = Node, call: type[Call] = Call) -> None:
             assert world.answered
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "broken", [ReadsFirst, LetsBothGoOn, NeverWaits, OpensWithoutTicket, TicketsForever]
 )
