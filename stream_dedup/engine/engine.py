@@ -16,6 +16,7 @@ copies, and what is known of a partition comes back when it is claimed again.
 from __future__ import annotations
 
 import asyncio
+import logging
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -47,6 +48,8 @@ from stream_dedup.rules.keeping import Kept
 from stream_dedup.rules.model import RuleKind
 from stream_dedup.rules.ruleset import Acted, RuleSet
 
+log = logging.getLogger(__name__)
+
 NEAR_CACHE_SIZE = 200_000
 """Exact hashes in the near cache, in each of its two generations; some 440 bytes each."""
 
@@ -58,6 +61,15 @@ MAX_SLOTS_KEPT = 10_000
 
 TURN_WAIT_S = 0.5
 """How long a partition waits at most for others to decide their first batches: some segments."""
+
+REFUSALS_WARNED = 10
+"""After so many refusals of a segment's commit a warning is logged, and again after as many more."""
+
+CLOSE_TOO_SOON = (
+    "%s-%d: a batch is not counted yet: %d times clusters closed between being found and the commit. "
+    "If this goes on, look at the latency of the index, and raise what closes clusters so soon: "
+    "idle_s, quiet_after_s or max_clusters"
+)
 
 MAX_SEGMENT_EVENTS = 10_000
 """Events in a segment. A segment that is shortened was looked up in full, so without this bound a
@@ -462,6 +474,7 @@ class Engine:
         segment.limit_to_one_commit()
         counted = segment.first_offset <= owned.counted
         rows = undecided = segment.decide_without_index(owned.journal, counted=counted)
+        refusals = 0
         try:
             while True:
                 await segment.decide(undecided)
@@ -471,6 +484,9 @@ class Engine:
                 closed = await self.index.record(commit, segment.now_us)
                 if not closed:
                     break
+                refusals += 1
+                if not refusals % REFUSALS_WARNED:
+                    log.warning(CLOSE_TOO_SOON, *segment.hashed.batch.partition, refusals)
                 self._cache.forget(closed)
                 undecided = segment.undo(rows, closed)
         except BaseException:

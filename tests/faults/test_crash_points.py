@@ -15,6 +15,7 @@ import pytest
 from tests.faults.harness import GUARANTEES, Guarantee, Site, Stage
 from tests.faults.lines import PARTITIONS, line
 from tests.faults.oracle import Verdict
+from tests.services.processes import ServiceError
 
 CRASHING = Path(__file__).with_name("crashing_worker.py")
 EVENTS = 600
@@ -26,10 +27,17 @@ QUICK = {
     "kafka.session_timeout_s": 1.5,
     "kafka.heartbeat_interval_s": 0.3,
     "worker.commit_every_s": 0.01,
-    "pipelines.0.idle_s": 1,
-    "pipelines.0.quiet_after_s": 1,
+    "pipelines.0.idle_s": 2,
+    "pipelines.0.quiet_after_s": 2,
     "pipelines.0.lease_s": 1.5,
     "pipelines.0.summary_every_s": 0.3,
+}
+SPREAD = {
+    "index.shard_by": "fingerprint",
+    # Deciding takes a dozen requests, one after the other. On a slow machine clusters that close
+    # after a second would close before they are counted, again and again.
+    "pipelines.0.idle_s": 6,
+    "pipelines.0.quiet_after_s": 6,
 }
 
 
@@ -98,7 +106,7 @@ def run_case(site: Site, case: Case, folder: Path) -> Outcome:
     """Run a worker that dies, then another one to the end."""
     settings = QUICK | {"pipelines.0.recipe": case.recipe, "index.shards": case.shards}
     if case.shards > 1:
-        settings |= {"index.shard_by": "fingerprint"}
+        settings |= SPREAD
     stage = Stage(site, case.guarantee, folder, settings)
     write(stage, f"{case}")
     crashing = [sys.executable, str(CRASHING), case.step, str(case.at)]
@@ -108,10 +116,11 @@ def run_case(site: Site, case: Case, folder: Path) -> Outcome:
     second = stage.worker(f"{stage.name}-second")
     try:
         verdict = stage.verdict_in_the_end(seconds=MAX_WAIT_S)
-        log = first.last_lines() + "\n" + second.last_lines()
+    except ServiceError as error:
+        raise ServiceError(f"{error}\nexit code {second.code}\n{second.last_lines()}") from error
     finally:
         second.close()
-    return Outcome(code, verdict, log)
+    return Outcome(code, verdict, first.last_lines() + "\n" + second.last_lines())
 
 
 @pytest.fixture(scope="module")

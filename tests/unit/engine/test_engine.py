@@ -19,7 +19,7 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.columnar import take
 from stream_dedup.deduplicator import Deduplicator, run
-from stream_dedup.engine.engine import Engine, OwnedPartition
+from stream_dedup.engine.engine import REFUSALS_WARNED, Engine, OwnedPartition
 from stream_dedup.engine.hashing import HashedBatch
 from stream_dedup.engine.near_cache import CachedCluster
 from stream_dedup.engine.segment import NO_TOKENS, REPLAYED, Segment
@@ -702,6 +702,28 @@ def test_a_commit_that_may_be_half_recorded_is_in_doubt() -> None:
     run(engine.process(batch))
     assert index.reads == 1
     assert engine.counts.events == 5
+
+
+class Hasty(Watched):
+    """An index whose clusters close again and again before they are counted."""
+
+    refusals = 0
+
+    async def record(self, record: Commit, now_us: int) -> frozenset[int]:
+        self.refusals += 1
+        if self.refusals <= 2 * REFUSALS_WARNED:
+            return frozenset(delta.cluster for delta in record.deltas)
+        return await super().record(record, now_us)
+
+
+def test_clusters_that_close_too_soon_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    engine = engine_over(Hasty(), ManualClock(NOW_US))
+    run(engine.process(Batch(HERE, range(5), FIVE)))
+    assert engine.counts.events == 5
+    first, second = caplog.messages
+    assert first.startswith(f"{HERE.source}-{HERE.number}: ")
+    assert f" {REFUSALS_WARNED} times " in first
+    assert f" {2 * REFUSALS_WARNED} times " in second
 
 
 DAY_US = 24 * 3600 * 1_000_000
