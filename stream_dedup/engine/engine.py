@@ -63,12 +63,12 @@ TURN_WAIT_S = 0.5
 """How long a partition waits at most for others to decide their first batches: some segments."""
 
 REFUSALS_WARNED = 10
-"""After so many refusals of a segment's commit a warning is logged, and again after as many more."""
+"""After so many refusals of a segment's commit a warning is logged; and after as many again."""
 
 CLOSE_TOO_SOON = (
-    "%s-%d: a batch is not counted yet: %d times clusters closed between being found and the commit. "
-    "If this goes on, look at the latency of the index, and raise what closes clusters so soon: "
-    "idle_s, quiet_after_s or max_clusters"
+    "%s-%d: a batch is not counted yet: %d times clusters closed between being found and the "
+    "commit. If this goes on, look at the latency of the index, and raise what closes clusters so "
+    "soon: idle_s, quiet_after_s or max_clusters"
 )
 
 MAX_SEGMENT_EVENTS = 10_000
@@ -489,6 +489,9 @@ class Engine:
                     log.warning(CLOSE_TOO_SOON, *segment.hashed.batch.partition, refusals)
                 self._cache.forget(closed)
                 undecided = segment.undo(rows, closed)
+                # The partition is active now: if it was not so for long, it holds stream time back
+                # no longer, and what is found would close again before it is counted.
+                segment.now_us = self.clock.now_us()
         except BaseException:
             # On a retry the index is asked again: the representative must be new then, too.
             self._cache.forget(cluster.cluster_id for cluster in segment.deltas)

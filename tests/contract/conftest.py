@@ -57,4 +57,4 @@ def start(request: pytest.FixtureRequest) -> Iterator[Callable[..., Driver]]:
 @pytest.fixture(autouse=True)
 def _commits_wait_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who opened a cluster and has not recorded it has died: tests run one call at a time."""
-    monkeypatch.setattr(store, "OPENING_WAIT_S", 0.0)
+    monkeypatch.setattr(store, "OPENING_WAITS_S", (0.0, 0.0))

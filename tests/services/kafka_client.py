@@ -37,6 +37,11 @@ _NOT_YET_LED = {
     *(KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE),
 }
 
+_NO_COORDINATOR = {
+    *(KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE),
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
+
 # librdkafka writes to standard error what it also reports, and is slow to connect again.
 _QUIET = {
     "log_level": 0,
@@ -254,12 +259,18 @@ class Kafka(ABC):
                 if not name.startswith("__")
                 for number in topic.partitions
             ]
-            try:
-                found = consumer.committed(places, timeout=COORDINATOR_S)
-            except KafkaException as error:
-                raise ServiceError(
-                    f"group {group}: no word of what is committed: {error}"
-                ) from error
+            until_s = time.monotonic() + COORDINATOR_S
+            while True:
+                try:
+                    found = consumer.committed(places, timeout=COORDINATOR_S)
+                    break
+                except KafkaException as error:
+                    # A broker that has just started may name a coordinator that is none yet.
+                    if error.args[0].code() not in _NO_COORDINATOR or time.monotonic() > until_s:
+                        raise ServiceError(
+                            f"group {group}: no word of what is committed: {error}"
+                        ) from error
+                    time.sleep(0.2)
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
     def describe_group(self, group: str) -> Group:

@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stream_dedup.clock import US_PER_S, monotonic_s
+from stream_dedup.clock import US_PER_S
 from stream_dedup.errors import AlreadyRecorded
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import (
@@ -150,8 +150,8 @@ class SpreadIndex(RedisIndex):
 
     # ------------------------------------------------------------ counting
 
-    async def record(self, record: Commit, now_us: int) -> frozenset[int]:
-        settings = self._runner.settings(now_us)
+    async def _record_all(self, record: Commit, now_us: int, wait_s: float) -> frozenset[int]:
+        clock = store.Since(now_us)
         owner = self._owners.get(record.partition)
         if owner is None or owner.fence != record.fence:  # not claimed here: as its shards say
             latest, owner = owner, self._owner(record.partition, record.fence)
@@ -162,9 +162,8 @@ class SpreadIndex(RedisIndex):
         parts = {number: replace(other, deltas=deltas.get(number, ())) for number in owner.others}
         parts[owner.home] = replace(record, deltas=deltas.get(owner.home, ()))
         pause_s, longest_s = store.OPENING_PAUSES_S
-        until_s = monotonic_s() + store.OPENING_WAIT_S
         while True:
-            patient = monotonic_s() < until_s
+            settings, patient = self._runner.settings(clock.now_us), clock.elapsed_s < wait_s
             answer = await self._drive(owner.commit(parts, patient=patient), settings)
             if answer is Answer.DONE:
                 return frozenset()

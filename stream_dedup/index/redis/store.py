@@ -24,7 +24,7 @@ Openings: the commit that holds a cluster's representative is the first that may
 `memory`). Other commits that name the cluster wait for it. So that no two wait for each other, one
 waits only for partitions that come before its own (by source and number), and closes what later
 ones have opened: these find their cluster closed, and resolve again. An opener that has died is
-waited for a second.
+waited for a second (`OPENING_WAITS_S`).
 
 Retention: every key has a time to live of at least twice the longest time a cluster can be open. It
 is renewed when a partition is recorded, when a cluster is opened, and when one is counted, closed
@@ -47,7 +47,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Self, TypeVar, cast
 
-from stream_dedup.clock import Clock, ServerClock, SystemClock, monotonic_s
+from stream_dedup.clock import US_PER_S, Clock, ServerClock, SystemClock, monotonic_s
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.columnar import dictionary_encode, rows_of
@@ -108,9 +108,11 @@ CONFIRMS = 120
 WAITS = 2
 """The first number of ``record.lua``'s answer when the commit waits for others."""
 
-OPENING_WAIT_S = 1.0
-"""How long a commit waits for another one that opens a cluster named in it: some milliseconds,
-unless its worker has died."""
+OPENING_WAITS_S = (1.0, 32.0)
+"""How long a commit waits at most for another one that opens a cluster named in it: that takes some
+milliseconds, unless its worker has died. The first wait, doubled each time a commit of the
+partition is refused, and the longest: where servers are slow, openers are alive, and whoever closes
+their clusters has them begin again."""
 
 OPENING_PAUSES_S = (0.002, 0.064)
 """Between two attempts of such a commit: the first pause, doubled each time, and the longest."""
@@ -128,6 +130,28 @@ class _Recorded(NamedTuple):
     closed: frozenset[int] = frozenset()
     already: bool = False
     lost: bool = False
+
+
+class Since:
+    """The caller's clock, which goes on while a call waits.
+
+    Args:
+        start_us: the time when the call began.
+    """
+
+    def __init__(self, start_us: int) -> None:
+        self._start_us = start_us
+        self._start_s = monotonic_s()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the call began."""
+        return monotonic_s() - self._start_s
+
+    @property
+    def now_us(self) -> int:
+        """The time now, in whole seconds since the start: most calls need only the start."""
+        return self._start_us + US_PER_S * int(self.elapsed_s)
 
 
 class RedisIndex:
@@ -177,6 +201,7 @@ class RedisIndex:
             client, namespace, recipe, opened.layout, self._packer, opened.incarnations,
             windows=windows, summaries=summaries, limits=limits, spread=self.spread,
         )  # fmt: skip
+        self._waits_s: dict[Partition, float] = {}  # where the latest commit was refused
         self._partitions = self._make_partitions()
         self._maintenance = self._make_maintenance()
         self._resolver = Resolver(
@@ -319,6 +344,7 @@ class RedisIndex:
             raise self._protocol_error(partition, fence, refusal) from refusal
 
     async def release_partition(self, partition: Partition) -> None:
+        self._waits_s.pop(partition, None)
         await self._partitions.release(partition)
 
     # ------------------------------------------------------------ deciding
@@ -342,9 +368,18 @@ class RedisIndex:
     # ------------------------------------------------------------ counting
 
     async def record(self, record: Commit, now_us: int) -> frozenset[int]:
-        settings = self._runner.settings(now_us)
+        first_s, longest_s = OPENING_WAITS_S
+        wait_s = self._waits_s.pop(record.partition, first_s)
+        closed = await self._record_all(record, now_us, wait_s)
+        if closed:
+            self._waits_s[record.partition] = min(2 * wait_s, longest_s)
+        return closed
+
+    async def _record_all(self, record: Commit, now_us: int, wait_s: float) -> frozenset[int]:
+        """Record a commit on all shards, as `record`; wait so long for those that open clusters."""
+        clock = Since(now_us)
         if len(self._shards) == 1:
-            return _closed(record, [await self._record(self._shards[0], record, settings)])
+            return _closed(record, [await self._record(self._shards[0], record, clock, wait_s)])
         shard_of = self._packer.shard_of
         deltas = by(record.deltas, lambda delta: shard_of(delta.cluster).number)
         different, places = dictionary_encode(record.decisions)
@@ -358,21 +393,24 @@ class RedisIndex:
                 offsets=[record.offsets[row] for row in rows],
                 decisions=[record.decisions[row] for row in rows],
             )
-            parts.append(self._record(self._shards[number], part, settings))
+            parts.append(self._record(self._shards[number], part, clock, wait_s))
         return _closed(record, await gather_all(parts))
 
-    async def _record(self, shard: ShardKeys, record: Commit, settings: bytes) -> _Recorded:
+    async def _record(
+        self, shard: ShardKeys, record: Commit, clock: Since, wait_s: float
+    ) -> _Recorded:
+        settings = self._runner.settings(clock.now_us)
         keys, arguments = self._pack_commit(shard, record, settings)
         incarnation = self._partitions.incarnation(shard, record)
         call = partial(self._runner.run, shard, scripts.RECORD, keys, arguments, incarnation)
         try:
             answer = await call()
             pause_s, longest_s = OPENING_PAUSES_S
-            until_s = monotonic_s() + OPENING_WAIT_S
             while answer[0] == WAITS:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, longest_s)
-                arguments[3] = int(monotonic_s() < until_s)
+                arguments[0] = settings = self._runner.settings(clock.now_us)
+                arguments[3] = int(clock.elapsed_s < wait_s)
                 answer = await call()
         except Refusal as refusal:
             if refusal.code == "SDSTRADDLE":

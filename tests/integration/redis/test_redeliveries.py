@@ -169,7 +169,7 @@ def _group(value: bytes) -> str:
 async def test_counts_are_right_whoever_dies_and_few_clusters_are_open(
     empty: RedisServer, monkeypatch: pytest.MonkeyPatch, seed: int, shards: int
 ) -> None:
-    monkeypatch.setattr(store, "OPENING_WAIT_S", 0.0)
+    monkeypatch.setattr(store, "OPENING_WAITS_S", (0.0, 0.0))
     history = History(empty.url, seed, shards)
     await history.run()
     decided = Counter(decision.cluster for decision in history.decided.values())

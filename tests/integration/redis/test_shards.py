@@ -10,7 +10,7 @@ import pytest
 from stream_dedup.errors import AlreadyRecorded, IndexReset, StaleFence
 from stream_dedup.index.base import Commit
 from stream_dedup.index.redis.keys import ShardKeys
-from stream_dedup.index.redis.store import RedisIndex
+from stream_dedup.index.redis.store import RedisIndex, Since
 from stream_dedup.model import Decision, Kind
 from tests.contract.driver import S
 from tests.integration.redis.helpers import (
@@ -97,7 +97,7 @@ async def record_on(index: RedisIndex, number: int, record: Commit, now_us: int)
         offsets=[offset for offset, _ in own],
         decisions=[decision for _, decision in own],
     )
-    recorded = await index._record(shard, part, index._runner.settings(now_us))
+    recorded = await index._record(shard, part, Since(now_us), 0.0)
     assert not recorded.closed
 
 
@@ -110,9 +110,9 @@ async def test_each_shard_gets_its_own_and_the_first_gets_passed_events(
 
     record_on_shard = RedisIndex._record
 
-    async def record_part(shard: ShardKeys, record: Commit, settings: bytes) -> object:
+    async def record_part(shard: ShardKeys, record: Commit, clock: Since, wait_s: float) -> object:
         commits[shard.number] = record
-        return await record_on_shard(index, shard, record, settings)
+        return await record_on_shard(index, shard, record, clock, wait_s)
 
     async with opened(redis_server.url, shards=3) as index:
         worker = Worker(index)

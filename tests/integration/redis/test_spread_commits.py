@@ -143,7 +143,7 @@ async def test_an_owner_may_die_between_any_two_steps(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, death: Death
 ) -> None:
     redis_server.command("FLUSHALL")
-    monkeypatch.setattr(store, "OPENING_WAIT_S", 0.0)
+    monkeypatch.setattr(store, "OPENING_WAITS_S", (0.0, 0.0))
     made = events(60, "dies")
     async with spread(redis_server.url) as one, spread(redis_server.url) as other:
         first = Worker(one, HERE)

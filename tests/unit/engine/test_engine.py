@@ -707,19 +707,26 @@ def test_a_commit_that_may_be_half_recorded_is_in_doubt() -> None:
 class Hasty(Watched):
     """An index whose clusters close again and again before they are counted."""
 
-    refusals = 0
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.times_us: list[int] = []
 
     async def record(self, record: Commit, now_us: int) -> frozenset[int]:
-        self.refusals += 1
-        if self.refusals <= 2 * REFUSALS_WARNED:
+        self.times_us.append(now_us)
+        self.clock.advance(1)
+        if len(self.times_us) <= 2 * REFUSALS_WARNED:
             return frozenset(delta.cluster for delta in record.deltas)
         return await super().record(record, now_us)
 
 
 def test_clusters_that_close_too_soon_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    engine = engine_over(Hasty(), ManualClock(NOW_US))
+    clock = ManualClock(NOW_US)
+    engine = engine_over(index := Hasty(clock), clock)
     run(engine.process(Batch(HERE, range(5), FIVE)))
     assert engine.counts.events == 5
+    # Each commit says that the partition is active now, not when its batch began.
+    assert index.times_us == [NOW_US + n * 1_000_000 for n in range(2 * REFUSALS_WARNED + 1)]
     first, second = caplog.messages
     assert first.startswith(f"{HERE.source}-{HERE.number}: ")
     assert f" {REFUSALS_WARNED} times " in first

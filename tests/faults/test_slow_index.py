@@ -1,0 +1,27 @@
+"""A worker whose Redis answers slowly: deciding takes as long as clusters live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.faults.harness import Site, Stage
+from tests.faults.test_crash_points import EVENTS, MAX_WAIT_S, QUICK, SPREAD, write
+
+LATENCY_MS, JITTER_MS = 150, 75
+"""A batch takes a dozen answers, one after the other, so some seconds."""
+
+
+def test_slow_answers_hold_up_no_commit_for_ever(site: Site, tmp_path: Path) -> None:
+    settings = QUICK | SPREAD | {"pipelines.0.recipe": "logs-1", "index.shards": 4}
+    settings |= {"pipelines.0.idle_s": 4, "pipelines.0.quiet_after_s": 4}
+    stage = Stage(site, "exactly_once", tmp_path, settings)
+    write(stage, "slow")
+    site.redis_link.add_toxic("latency", latency=LATENCY_MS, jitter=JITTER_MS)
+    worker = stage.worker(stage.name)
+    try:
+        verdict = stage.verdict_in_the_end(seconds=MAX_WAIT_S)
+    finally:
+        site.redis_link.remove_toxics()
+        worker.close()
+    assert verdict.good, f"{verdict}\n{worker.last_lines()}"
+    assert verdict.figures["inputs"] == EVENTS

@@ -1,0 +1,55 @@
+"""How long a commit waits for those that open the clusters it names."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from stream_dedup.index.redis import store
+from stream_dedup.index.redis.store import RedisIndex
+from stream_dedup.model import Partition
+from tests.integration.redis.helpers import Event, Worker, families, in_loop, opened
+from tests.integration.redis.test_spread_commits import spread
+from tests.services.redis import RedisServer
+
+BEFORE, BEHIND = Partition("topic", 0), Partition("topic", 1)
+TEXTS = families(20)
+
+
+def open_index(url: str, kind: str) -> AbstractAsyncContextManager[RedisIndex]:
+    return spread(url) if kind == "spread" else opened(url, shards=2)
+
+
+@pytest.mark.parametrize("kind", ["ordinary", "spread"])
+@in_loop
+async def test_a_commit_refused_again_waits_longer_for_openers(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(store, "OPENING_WAITS_S", (0.2, 0.8))
+    redis_server.command("FLUSHALL")
+    first, later = (
+        [Event(offset, text) for offset, text in enumerate(TEXTS, start)] for start in (0, 100)
+    )
+
+    async def refused_after_s(events: Sequence[Event]) -> float:
+        """How long a commit waits for one that does not come."""
+        assert all(answer.new for answer in await opener.resolve(events))
+        answers = await waiting.resolve(events)
+        assert not any(answer.new for answer in answers)
+        since_s = time.monotonic()
+        closed = await index.record(waiting.record_of(events, answers), waiting.now_us)
+        assert closed
+        return time.monotonic() - since_s
+
+    async with open_index(redis_server.url, kind) as index:
+        opener, waiting = Worker(index, BEFORE), Worker(index, BEHIND)
+        await opener.own()
+        await waiting.own()
+        for wait_s in (0.2, 0.4, 0.8, 0.8):
+            assert await refused_after_s(first) >= wait_s
+        await waiting.process(first)  # which ends the row of refusals
+        await index.finish(waiting.now_us)
+        assert 0.2 <= await refused_after_s(later) < 0.8
