@@ -127,6 +127,7 @@ class Deduplicator:
         self._max_waiting = max_waiting(limits.max_clusters)
         self.part_events = min(MAX_PART_EVENTS, self._max_waiting)
         self._max_future_us = windows.max_future_us
+        self._takes_text = not self.engine.takes_fields
         self._turns = _Turns()
 
     @property
@@ -221,13 +222,13 @@ class Deduplicator:
             TypeError: it is not an event.
             IndexFull: as for `process`.
         """
-        kind, engine = type(value), self.engine
+        kind, engine, takes_text = type(value), self.engine, self._takes_text
         with self._turns:
             passed: dict[int, str] = {}
             documents: list[object] | None = None
-            if kind is str and not engine.takes_fields:
+            if kind is str and takes_text:
                 texts = [_encoded(cast(str, value))]
-            elif kind is bytes and not engine.takes_fields:
+            elif kind is bytes and takes_text:
                 texts = [cast(bytes, value)]
             else:
                 _check_type(kind)

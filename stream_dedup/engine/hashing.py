@@ -157,10 +157,13 @@ class Hasher:
 
         None if a rule limits which events of its pattern leave.
         """
-        documents = [document] if self.takes_fields else None
-        prepared = self._fingerprinter.prepare([value], documents)
-        numbers = self._fingerprinter.fingerprints(prepared, full=self._minhash)
-        exact = lookup_keys(numbers, self._min_features)[0] if self._minhash else numbers.exact[0]
+        if self._minhash:
+            documents = [document] if self.takes_fields else None
+            prepared = self._fingerprinter.prepare([value], documents)
+            numbers = self._fingerprinter.fingerprints(prepared, full=True)
+            exact = lookup_keys(numbers, self._min_features)[0]
+        else:
+            exact = self._fingerprinter.exact_of(value, document)
         if self.rules is not None and exact != self._fingerprinter.empty_exact:
             ruled = self.rules.one(exact, value, document)
             if ruled is None:

@@ -63,7 +63,9 @@ class Joins:
         if entry is None:
             return None
         cluster = entry.cluster
-        if cluster.samples_wanted or not self._cache.is_live(cluster, time_us):
+        if cluster.samples_wanted:
+            return None
+        if time_us > cluster.live_until_us and not self._cache.is_live(cluster, time_us):
             return None
         if not is_open(cluster.cluster_id):
             return None

@@ -1983,27 +1983,37 @@ cdef class Kernel:
 
     # ------------------------------------------------------------ batches
 
+    cdef Known* place_of(
+        self, const Part* part, uint8_t* text, uint64_t* hashed, bint* same
+    ) noexcept nogil:
+        """Return where a line is remembered, or would be, and whether it is; NULL if it is too long."""
+        cdef Known* known
+        cdef int i
+        same[0] = False
+        if not 0 < part.length <= KNOWN_BYTES or part.length > self.max_bytes:
+            return NULL
+        hashed[0] = without_digits(part.text, part.length, text)
+        known = &self.known[hashed[0] >> 32 & (KNOWN - 1)]
+        if known.hashed == hashed[0] and known.length == part.length and memcmp(
+            known.text, text, part.length
+        ) == 0:
+            for i in range(known.statuses):
+                if part.text[known.places[i]] != known.digits[i]:
+                    return known
+            same[0] = known.used = True
+        return known
+
     cdef int line(self, Part* part, Workspace work, size_t event) except -1 nogil:
         """Store the exact hash of a line: that of an equal one before it, but for digits, if any."""
         cdef uint8_t text[KNOWN_BYTES + 16]
         cdef uint64_t hashed
-        cdef Known* known = NULL
         cdef bint same
         cdef int i
-        if 0 < part.length <= KNOWN_BYTES and part.length <= self.max_bytes:
-            hashed = without_digits(part.text, part.length, text)
-            known = &self.known[hashed >> 32 & (KNOWN - 1)]
-            same = known.hashed == hashed and known.length == part.length and memcmp(
-                known.text, text, part.length
-            ) == 0
-            if same:
-                for i in range(known.statuses):
-                    same = same and part.text[known.places[i]] == known.digits[i]
-            if same:
-                known.used = True
-                work.put(event, known.exact, known.words)
-                work.variants.data.as_ulonglongs[event] = known.variant
-                return 0
+        cdef Known* known = self.place_of(part, text, &hashed, &same)
+        if same:
+            work.put(event, known.exact, known.words)
+            work.variants.data.as_ulonglongs[event] = known.variant
+            return 0
         self.event(part, 1, work)
         self.numbers(work, event, &work.tokens)
         if known == NULL or work.words.data.as_uints[event] == 0 or work.statuses > KNOWN_STATUSES:
@@ -2076,6 +2086,25 @@ cdef class Kernel:
     def scan(self, texts, bint full, size_t sketch_from_bytes=0):
         cdef Workspace work = self.batch(tuple(texts), None, full, sketch_from_bytes, False)
         return work.fingerprints(self.learns, self.bands)
+
+    def exact_of(self, bytes text not None):
+        cdef uint8_t copy[KNOWN_BYTES + 16]
+        cdef uint64_t hashed, exact = 0
+        cdef bint same = False
+        cdef Part part
+        cdef Known* known
+        cdef Workspace work
+        if self.known != NULL and take_turn(&self.known_taken):
+            part.text = <const uint8_t*>PyBytes_AS_STRING(text)
+            part.length = PyBytes_GET_SIZE(text)
+            known = self.place_of(&part, copy, &hashed, &same)
+            if same:
+                exact = known.exact
+            end_turn(&self.known_taken)
+        if not same:
+            work = self.batch((text,), None, False, 0, False)
+            exact = work.exact.data.as_ulonglongs[0]
+        return exact
 
     def scan_segments(self, segments, bint full):
         cdef Workspace work = self.batch(tuple(segments.texts), segments, full, 0, False)

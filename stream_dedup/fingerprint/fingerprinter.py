@@ -80,6 +80,10 @@ class Fingerprinter:
         self.keyed_hash = partial(fastest_siphash(), key)
         self._salts: dict[str, Salt] = {}
         self._takes_frames = "frames" in recipe.match.variants
+        # Whether the kernel takes events as they are, unless they are stack traces.
+        self._hashes_text = self._extractor is None and not (
+            self._preparer.takes_fields or self._preparer.changes_text
+        )
         self.empty_exact = self.keyed_hash(b"")
 
     @property
@@ -196,6 +200,13 @@ class Fingerprinter:
         if self._extractor is not None:
             return self._kernel.fold(prepared, full)  # type: ignore[arg-type]
         return self._kernel.scan(prepared, full, sketch_from_bytes)  # type: ignore[arg-type]
+
+    def exact_of(self, value: bytes, document: object) -> int:
+        """Compute the exact hash of one event, as `fingerprints` does of a prepared batch."""
+        if self._hashes_text and not (self._takes_frames and b"\n" in value):
+            return self._kernel.exact_of(value)
+        prepared = self.prepare([value], [document] if self.takes_fields else None)
+        return self.fingerprints(prepared, full=False).exact[0]
 
     def sketches(self, texts: Sequence[bytes]) -> list[bytes]:
         """Compute the sketches of prepared plain texts alone, under a recipe of bands."""

@@ -121,6 +121,9 @@ class Kernel(Protocol):
                 of the work, for nothing where it is never compared.
         """
 
+    def exact_of(self, text: bytes) -> int:
+        """Return the exact hash of one text, as `scan` does, which takes ten times as long."""
+
     def sketches(self, texts: Sequence[bytes]) -> list[bytes]:
         """Compute the sketches of bands alone, those of `scan`.
 

@@ -143,6 +143,9 @@ class ReferenceKernel:
                     numbers.sketches[row] = b""
         return numbers
 
+    def exact_of(self, text: bytes) -> int:
+        return self.scan([text], full=False).exact[0]
+
     def sketches(self, texts: Sequence[bytes]) -> list[bytes]:
         if self._recipe.fingerprint.kind != "bands":
             raise ValueError("only bands have sketches of their own")

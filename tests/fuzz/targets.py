@@ -135,7 +135,9 @@ def kernel(source: Source) -> None:
     """Texts of one part each."""
     native, reference = source.pick(KERNELS)
     full = bool(source.below(2))
-    both(native.scan, reference.scan, source.rest().split(b"\n"), full)
+    texts = source.rest().split(b"\n")
+    both(native.scan, reference.scan, texts, full)
+    both(native.exact_of, reference.exact_of, texts[0])
 
 
 def _parts(source: Source) -> list[list[Part]]:

@@ -154,7 +154,9 @@ def test_lines_that_differ_in_digits_alone_equal_the_reference(
 
     for _ in range(4):  # the kernel remembers lines without their digits
         batch = [re.sub(rb"\d", lambda _: b"%d" % rng.randrange(10), line) for line in lines]
-        assert reference(recipe).scan(batch, full=False) == kernel.scan(batch, full=False)
+        expected = reference(recipe).scan(batch, full=False)
+        assert [kernel.exact_of(line) for line in batch] == list(expected.exact)
+        assert kernel.scan(batch, full=False) == expected
 
 
 @given(recipe=kernel_recipes, batch=batches, seed=st.integers(0, 2**32))
@@ -165,7 +167,9 @@ def test_a_kernel_that_remembers_lines_equals_the_reference(
     others = [re.sub(rb"\d", lambda _: b"%d" % rng.randrange(10), text) for text in batch]
 
     for texts_ in (batch, others, batch):
-        assert reference(recipe).scan(texts_, full=False) == kernel.scan(texts_, full=False)
+        expected = reference(recipe).scan(texts_, full=False)
+        assert kernel.scan(texts_, full=False) == expected
+        assert [kernel.exact_of(text) for text in texts_] == list(expected.exact)
 
 
 few_words = st.sampled_from([b"a", b"b", b"c", b"user", b"failed", b"7"])
@@ -269,6 +273,22 @@ def test_exact_hashes_and_words_do_not_depend_on_full(recipe: Recipe, batch: lis
     assert (len(quick.low), len(quick.high), len(quick.sketches)) == (0, 0, 0)
 
 
+TRACE = b"""it failed
+Traceback (most recent call last):
+  File "/srv/app.py", line 3, in main
+    raise ValueError(7)
+ValueError: 7"""
+
+
+@given(recipe=st.one_of(recipes(), st.sampled_from(shipped()).map(load_recipe)), batch=batches)
+def test_the_exact_hash_of_one_event_is_that_of_a_batch(recipe: Recipe, batch: list[bytes]) -> None:
+    fingerprinter = Fingerprinter(recipe, KEY)
+    batch = [*batch, b"\n".join(batch), TRACE]
+    together = fingerprinter.fingerprints(fingerprinter.prepare(batch, None), full=False).exact
+
+    assert [fingerprinter.exact_of(text, None) for text in batch * 2] == list(together) * 2
+
+
 @given(parts=segments(), recipe=kernel_recipes, data=st.data())
 def test_selected_events_of_a_batch_keep_their_numbers(
     parts: Segments, recipe: Recipe, data: st.DataObject
@@ -310,10 +330,15 @@ def test_threads_share_the_lines_that_a_kernel_remembers() -> None:
     ]
     expected = [reference(load_recipe("logs")).scan(corpus, full=False) for corpus in corpora]
 
-    with ThreadPoolExecutor(4) as pool:
-        actual = list(pool.map(lambda corpus: kernel.scan(corpus, full=False), corpora * 3))
+    def single(corpus: list[bytes]) -> list[int]:
+        return [kernel.exact_of(line) for line in corpus]
 
-    assert actual == expected * 3
+    with ThreadPoolExecutor(4) as pool:
+        actual = pool.map(lambda corpus: kernel.scan(corpus, full=False), corpora * 3)
+        singles = pool.map(single, corpora * 3)
+
+        assert list(actual) == expected * 3
+        assert list(singles) == [list(numbers.exact) for numbers in expected] * 3
 
 
 def hashed_to(value: int, weight: int = 1) -> Part:
