@@ -133,11 +133,18 @@ def bench_decisions(corpus: list[bytes], out: Console) -> list[Target]:
             dedup.process(corpus[start : start + BATCH])
         return dedup
 
+    known = ours()
+
+    def one_at_a_time() -> None:
+        for line in corpus:
+            known.process_one(line)
+
     few = corpus[: max(1, len(corpus) // 10)]
     fingerprinter = Fingerprinter(load_recipe("logs"), PUBLIC_KEY)
     count = len(corpus)
     measured: dict[str, float] = {
         "stream-dedup: decision": time_per_item(ours, count, 5).min_s,
+        "stream-dedup: process_one, lines known": time_per_item(one_at_a_time, count, 5).min_s,
         "drain3, its defaults: decision": time_per_item(
             lambda: drain3_default(corpus), count, 3
         ).min_s,
@@ -161,8 +168,9 @@ def bench_decisions(corpus: list[bytes], out: Console) -> list[Target]:
             name, f"{seconds * 1e6:.2f}", f"{1 / seconds:,.0f}", f"{seconds / ours_s:.1f} ×"
         )
     out.print(table)
-    default, masked, ours_fp, theirs_fp = list(measured.values())[1:]
+    single, default, masked, ours_fp, theirs_fp = list(measured.values())[1:]
     return [
+        at_most("process_one of a line that is known", single * 1e6, 5, "µs"),
         at_least("decision: against Drain3 without masks", default / ours_s, 3, "×"),
         at_least("decision: against Drain3 with masks", masked / ours_s, 10, "×"),
         at_least("fingerprint: against PyPI simhash", theirs_fp / ours_fp, 100, "×"),

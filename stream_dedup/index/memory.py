@@ -479,7 +479,7 @@ class MemoryIndex:
         state = self._claimed(commit.partition, commit.fence)
         if commit.first_offset <= state.high_water:
             raise AlreadyRecorded(recorded_before(commit))
-        closed = frozenset(delta.cluster for delta in commit.deltas if not self._may_count(delta))
+        closed = self._closed(commit.deltas)
         self._time.record(commit.partition, commit.last_us, now_us)
         if closed:
             for identity in closed:
@@ -505,10 +505,18 @@ class MemoryIndex:
         cluster = self._clusters.get(identity)
         return cluster is not None and cluster.closing is None
 
-    def _may_count(self, delta: ClusterDelta) -> bool:
-        if not self.is_open(delta.cluster):
-            return False
-        return delta.representative is not None or not self._clusters[delta.cluster].provisional
+    def _closed(self, deltas: Iterable[ClusterDelta]) -> frozenset[int]:
+        """Return those that may not count: a provisional one counts its first event first."""
+        clusters, closed = self._clusters, []
+        for delta in deltas:
+            cluster = clusters.get(delta.cluster)
+            if (
+                cluster is None
+                or cluster.closing is not None
+                or (cluster.provisional and delta.representative is None)
+            ):
+                closed.append(delta.cluster)
+        return frozenset(closed)
 
     def _count(self, delta: ClusterDelta) -> None:
         cluster = self._clusters[delta.cluster]
@@ -517,14 +525,18 @@ class MemoryIndex:
         if cluster.provisional and cluster.snapshot is None:
             cluster.representative, cluster.samples = (delta.representative or b"")[:limit], ()
             self._drop_sampled(cluster)
+        first_us, last_us = delta.first_us, delta.last_us
         cluster.count += delta.count
-        cluster.first_us = min(cluster.first_us, delta.first_us)
-        cluster.latest_us = max(cluster.latest_us, delta.last_us)
-        if cluster.since_us is None or delta.first_us < cluster.since_us:
-            cluster.since_us = delta.first_us
-        self._see(cluster, delta.last_us)
-        room = self._summaries.samples - len(cluster.samples)
-        if room > 0 and delta.samples:
+        if first_us < cluster.first_us:  # noqa: PLR1730 -- min() costs a call
+            cluster.first_us = first_us
+        if last_us > cluster.latest_us:  # noqa: PLR1730 -- likewise
+            cluster.latest_us = last_us
+        if cluster.since_us is None or first_us < cluster.since_us:
+            cluster.since_us = first_us
+        if last_us > cluster.last_us:
+            self._see(cluster, last_us)
+        if delta.samples:
+            room = max(0, self._summaries.samples - len(cluster.samples))
             cluster.samples += tuple(sample[:limit] for sample in delta.samples[:room])
         if delta.sampled:
             self._keep_sampled(cluster, delta.sampled)
