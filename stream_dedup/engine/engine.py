@@ -62,13 +62,13 @@ MAX_SLOTS_KEPT = 10_000
 TURN_WAIT_S = 0.5
 """How long a partition waits at most for others to decide their first batches: some segments."""
 
-REFUSALS_WARNED = 10
+REFUSALS_WARNED = 5
 """After so many refusals of a segment's commit a warning is logged; and after as many again."""
 
 CLOSE_TOO_SOON = (
     "%s-%d: a batch is not counted yet: %d times clusters closed between being found and the "
-    "commit. If this goes on, look at the latency of the index, and raise what closes clusters so "
-    "soon: idle_s, quiet_after_s or max_clusters"
+    "commit. If this goes on, the index is slow: look at its latency, and raise what closes "
+    "clusters so soon (idle_s, quiet_after_s or max_clusters)"
 )
 
 MAX_SEGMENT_EVENTS = 10_000
@@ -480,6 +480,10 @@ class Engine:
                 await segment.decide(undecided)
                 kept = segment.withhold(rows, owned.kept)
                 commit = segment.commit(owned.fence, committed, kept)
+                # The index is told that the partition is active now. If it was told when the batch
+                # began, the partition would seem quiet while deciding takes long; stream time would
+                # go on, and close what is found before it is counted.
+                segment.now_us = self.clock.now_us()
                 owned.in_doubt = True  # also where clusters have closed: a part may be recorded
                 closed = await self.index.record(commit, segment.now_us)
                 if not closed:
@@ -489,9 +493,6 @@ class Engine:
                     log.warning(CLOSE_TOO_SOON, *segment.hashed.batch.partition, refusals)
                 self._cache.forget(closed)
                 undecided = segment.undo(rows, closed)
-                # The partition is active now: if it was not so for long, it holds stream time back
-                # no longer, and what is found would close again before it is counted.
-                segment.now_us = self.clock.now_us()
         except BaseException:
             # On a retry the index is asked again: the representative must be new then, too.
             self._cache.forget(cluster.cluster_id for cluster in segment.deltas)

@@ -117,7 +117,8 @@ def run_case(site: Site, case: Case, folder: Path) -> Outcome:
     try:
         verdict = stage.verdict_in_the_end(seconds=MAX_WAIT_S)
     except ServiceError as error:
-        raise ServiceError(f"{error}\nexit code {second.code}\n{second.last_lines()}") from error
+        logs = f"{first.last_lines()}\n{second.last_lines()}"
+        raise ServiceError(f"{error}\nexit code {second.code}\n{logs}") from error
     finally:
         second.close()
     return Outcome(code, verdict, first.last_lines() + "\n" + second.last_lines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 from tests.faults.harness import Site, Stage
@@ -16,12 +17,11 @@ def test_slow_answers_hold_up_no_commit_for_ever(site: Site, tmp_path: Path) -> 
     settings |= {"pipelines.0.idle_s": 4, "pipelines.0.quiet_after_s": 4}
     stage = Stage(site, "exactly_once", tmp_path, settings)
     write(stage, "slow")
-    site.redis_link.add_toxic("latency", latency=LATENCY_MS, jitter=JITTER_MS)
-    worker = stage.worker(stage.name)
     try:
-        verdict = stage.verdict_in_the_end(seconds=MAX_WAIT_S)
+        site.redis_link.add_toxic("latency", latency=LATENCY_MS, jitter=JITTER_MS)
+        with closing(stage.worker(stage.name)) as worker:
+            verdict = stage.verdict_in_the_end(seconds=MAX_WAIT_S)
+            assert verdict.good, f"{verdict}\n{worker.last_lines()}"
     finally:
         site.redis_link.remove_toxics()
-        worker.close()
-    assert verdict.good, f"{verdict}\n{worker.last_lines()}"
     assert verdict.figures["inputs"] == EVENTS

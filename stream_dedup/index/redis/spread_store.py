@@ -116,7 +116,7 @@ class SpreadIndex(RedisIndex):
     async def claim_partition(
         self, partition: Partition, end_offset: int | None, now_us: int, identity: str = ""
     ) -> Ownership:
-        owned = await self._partitions.claim(partition, end_offset, identity)
+        owned = await super().claim_partition(partition, end_offset, now_us, identity)
         owner = self._owner(partition, owned.fence)
         await self._drive(owner.recover(), self._runner.settings(now_us))
         self._owners[partition] = owner
@@ -150,8 +150,9 @@ class SpreadIndex(RedisIndex):
 
     # ------------------------------------------------------------ counting
 
-    async def _record_all(self, record: Commit, now_us: int, wait_s: float) -> frozenset[int]:
-        clock = store.Since(now_us)
+    async def _record_all(
+        self, record: Commit, clock: store.Since, wait_s: float
+    ) -> frozenset[int]:
         owner = self._owners.get(record.partition)
         if owner is None or owner.fence != record.fence:  # not claimed here: as its shards say
             latest, owner = owner, self._owner(record.partition, record.fence)
@@ -161,7 +162,7 @@ class SpreadIndex(RedisIndex):
         other = replace(record, deltas=(), offsets=(), decisions=(), kept=None)
         parts = {number: replace(other, deltas=deltas.get(number, ())) for number in owner.others}
         parts[owner.home] = replace(record, deltas=deltas.get(owner.home, ()))
-        pause_s, longest_s = store.OPENING_PAUSES_S
+        pause_s, longest_s = store.opening_pauses_s(wait_s)
         while True:
             settings, patient = self._runner.settings(clock.now_us), clock.elapsed_s < wait_s
             answer = await self._drive(owner.commit(parts, patient=patient), settings)

@@ -24,7 +24,7 @@ Openings: the commit that holds a cluster's representative is the first that may
 `memory`). Other commits that name the cluster wait for it. So that no two wait for each other, one
 waits only for partitions that come before its own (by source and number), and closes what later
 ones have opened: these find their cluster closed, and resolve again. An opener that has died is
-waited for a second (`OPENING_WAITS_S`).
+waited for one second, and longer after each wait in vain (`OPENING_WAITS_S`).
 
 Retention: every key has a time to live of at least twice the longest time a cluster can be open. It
 is renewed when a partition is recorded, when a cluster is opened, and when one is counted, closed
@@ -108,14 +108,15 @@ CONFIRMS = 120
 WAITS = 2
 """The first number of ``record.lua``'s answer when the commit waits for others."""
 
-OPENING_WAITS_S = (1.0, 32.0)
-"""How long a commit waits at most for another one that opens a cluster named in it: that takes some
-milliseconds, unless its worker has died. The first wait, doubled each time a commit of the
-partition is refused, and the longest: where servers are slow, openers are alive, and whoever closes
-their clusters has them begin again."""
+OPENING_WAITS_S = (1.0, 8.0)
+"""How long a commit waits for another one that opens a cluster named in it: at first, and at most.
+That takes milliseconds, unless the opener has died or the server is slow. The wait doubles each
+time it was in vain: if it were always short, a slow opener that is alive would lose its clusters
+again and again. It is less than `drain_s` and `stalled_after_s` are by default."""
 
 OPENING_PAUSES_S = (0.002, 0.064)
-"""Between two attempts of such a commit: the first pause, doubled each time, and the longest."""
+"""Between two attempts of such a commit: the first pause, doubled each time, and the longest. The
+longest is a thirtieth of the wait where that is more."""
 
 
 class _Recorded(NamedTuple):
@@ -152,6 +153,12 @@ class Since:
     def now_us(self) -> int:
         """The time now, in whole seconds since the start: most calls need only the start."""
         return self._start_us + US_PER_S * int(self.elapsed_s)
+
+
+def opening_pauses_s(wait_s: float) -> tuple[float, float]:
+    """Return the first and the longest pause of a commit that waits so long for others."""
+    first_s, longest_s = OPENING_PAUSES_S
+    return first_s, max(longest_s, wait_s / 30)
 
 
 class RedisIndex:
@@ -201,7 +208,7 @@ class RedisIndex:
             client, namespace, recipe, opened.layout, self._packer, opened.incarnations,
             windows=windows, summaries=summaries, limits=limits, spread=self.spread,
         )  # fmt: skip
-        self._waits_s: dict[Partition, float] = {}  # where the latest commit was refused
+        self._waits_s: dict[Partition, float] = {}  # where the latest commit waited in vain
         self._partitions = self._make_partitions()
         self._maintenance = self._make_maintenance()
         self._resolver = Resolver(
@@ -335,6 +342,7 @@ class RedisIndex:
         self, partition: Partition, end_offset: int | None, now_us: int, identity: str = ""
     ) -> Ownership:
         del now_us
+        self._waits_s.pop(partition, None)
         return await self._partitions.claim(partition, end_offset, identity)
 
     async def read_partition(self, partition: Partition, fence: int) -> Ownership:
@@ -369,15 +377,16 @@ class RedisIndex:
 
     async def record(self, record: Commit, now_us: int) -> frozenset[int]:
         first_s, longest_s = OPENING_WAITS_S
-        wait_s = self._waits_s.pop(record.partition, first_s)
-        closed = await self._record_all(record, now_us, wait_s)
-        if closed:
+        clock, wait_s = Since(now_us), self._waits_s.get(record.partition, first_s)
+        closed = await self._record_all(record, clock, wait_s)
+        if not closed:
+            self._waits_s.pop(record.partition, None)
+        elif clock.elapsed_s >= wait_s:
             self._waits_s[record.partition] = min(2 * wait_s, longest_s)
         return closed
 
-    async def _record_all(self, record: Commit, now_us: int, wait_s: float) -> frozenset[int]:
+    async def _record_all(self, record: Commit, clock: Since, wait_s: float) -> frozenset[int]:
         """Record a commit on all shards, as `record`; wait so long for those that open clusters."""
-        clock = Since(now_us)
         if len(self._shards) == 1:
             return _closed(record, [await self._record(self._shards[0], record, clock, wait_s)])
         shard_of = self._packer.shard_of
@@ -405,7 +414,7 @@ class RedisIndex:
         call = partial(self._runner.run, shard, scripts.RECORD, keys, arguments, incarnation)
         try:
             answer = await call()
-            pause_s, longest_s = OPENING_PAUSES_S
+            pause_s, longest_s = opening_pauses_s(wait_s)
             while answer[0] == WAITS:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, longest_s)

@@ -8,9 +8,10 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from stream_dedup.index.redis import store
+from stream_dedup.index.redis import layouts, store
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Partition
+from tests.contract.driver import S
 from tests.integration.redis.helpers import Event, Worker, families, in_loop, opened
 from tests.integration.redis.test_spread_commits import spread
 from tests.services.redis import RedisServer
@@ -48,8 +49,36 @@ async def test_a_commit_refused_again_waits_longer_for_openers(
         opener, waiting = Worker(index, BEFORE), Worker(index, BEHIND)
         await opener.own()
         await waiting.own()
-        for wait_s in (0.2, 0.4, 0.8, 0.8):
+        for wait_s, next_s in ((0.2, 0.4), (0.4, 0.8), (0.8, 0.8)):
             assert await refused_after_s(first) >= wait_s
-        await waiting.process(first)  # which ends the row of refusals
+            assert index._waits_s == {BEHIND: next_s}
+        await waiting.process(first)
+        assert index._waits_s == {}
         await index.finish(waiting.now_us)
-        assert 0.2 <= await refused_after_s(later) < 0.8
+        assert await refused_after_s(later) >= 0.2
+        assert index._waits_s == {BEHIND: 0.4}
+        await waiting.own()  # it was lost meanwhile
+        assert index._waits_s == {}
+
+
+@pytest.mark.parametrize("kind", ["ordinary", "spread"])
+@in_loop
+async def test_a_commit_that_waits_keeps_its_partition_active(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(store, "OPENING_WAITS_S", (1.5, 1.5))
+    redis_server.command("FLUSHALL")
+    events = [Event(offset, text) for offset, text in enumerate(TEXTS)]
+    async with open_index(redis_server.url, kind) as index:
+        opener, waiting = Worker(index, BEFORE), Worker(index, BEHIND)
+        await opener.own()
+        await waiting.own()
+        await opener.resolve(events)
+        answers = await waiting.resolve(events)
+        assert await index.record(waiting.record_of(events, answers), waiting.now_us)
+        seen = [
+            layouts.HEAD.struct.unpack_from(value)[1]
+            for shard in index._shards
+            for value in await index.client.command(shard.meta, "HVALS", shard.heads)
+        ]
+        assert max(seen) >= waiting.now_us + S

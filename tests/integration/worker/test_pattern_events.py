@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import signal
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.changes.detector import LEAST_FACTOR, UNLIKELY
 from stream_dedup.index.redis.keys import ShardKeys
 from tests.integration.worker.running import Trial, command, flags, wait_for
 from tests.services.kafka import Kafka
@@ -104,10 +102,10 @@ def test_a_burst_is_found_and_each_pattern_new_once(trial: Watched, guarantee: s
         sent = sum(worker.metric("pattern_events_total", change="spike") for worker in workers)
         assert sent == 1
     (spike,) = [event for event in trial.events() if event["change"] == "spike"]
-    # Where a machine is slow, minutes may share a summary, so what is usual varies.
+    # Six a minute are usual. Where a machine is slow, minutes may share a summary.
     assert spike["count"] >= 90
-    assert spike["expected"] < spike["count"] / LEAST_FACTOR
-    assert spike["log10_p"] < -UNLIKELY / math.log(10)
+    assert spike["expected"] < 15
+    assert spike["log10_p"] < -8
 
 
 @pytest.mark.parametrize("step", ["claimed", "remembered", "emitted", "deleted", "confirmed"])
