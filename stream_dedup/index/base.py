@@ -447,8 +447,8 @@ class Index(Protocol):
         """Count events, write the journal and raise the high water: all or nothing.
 
         Moves stream time on, and closes clusters that have expired and, above the cap on clusters,
-        those least recently seen. Over Redis it may wait some seconds for commits of other partitions
-        that open clusters named here.
+        those least recently seen. Over Redis it may wait some seconds for commits of other
+        partitions that open clusters named here.
 
         Called again with the same commit: raises `AlreadyRecorded`.
 
