@@ -133,10 +133,10 @@ def bench_decisions(corpus: list[bytes], out: Console) -> list[Target]:
             dedup.process(corpus[start : start + BATCH])
         return dedup
 
-    known = ours()
+    known, hits = ours(), corpus[:100] * (len(corpus) // 100)
 
     def one_at_a_time() -> None:
-        for line in corpus:
+        for line in hits:
             known.process_one(line)
 
     few = corpus[: max(1, len(corpus) // 10)]
@@ -144,7 +144,9 @@ def bench_decisions(corpus: list[bytes], out: Console) -> list[Target]:
     count = len(corpus)
     measured: dict[str, float] = {
         "stream-dedup: decision": time_per_item(ours, count, 5).min_s,
-        "stream-dedup: process_one, lines known": time_per_item(one_at_a_time, count, 5).min_s,
+        "stream-dedup: process_one, 100 known lines": time_per_item(
+            one_at_a_time, len(hits), 5
+        ).min_s,
         "drain3, its defaults: decision": time_per_item(
             lambda: drain3_default(corpus), count, 3
         ).min_s,
