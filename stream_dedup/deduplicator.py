@@ -127,7 +127,6 @@ class Deduplicator:
         self._max_waiting = max_waiting(limits.max_clusters)
         self.part_events = min(MAX_PART_EVENTS, self._max_waiting)
         self._max_future_us = windows.max_future_us
-        self._takes_text = not self.engine.takes_fields
         self._turns = _Turns()
 
     @property
@@ -222,38 +221,31 @@ class Deduplicator:
             TypeError: it is not an event.
             IndexFull: as for `process`.
         """
-        kind, engine, turns = type(value), self.engine, self._turns
-        with turns.lock:  # `with turns` costs two calls more
-            if turns.taken:
-                raise turns.error()
-            turns.taken = True
-            try:
-                document: object = None
-                passed: dict[int, str] | None = None
-                if kind is bytes and self._takes_text:
-                    text = cast(bytes, value)
-                elif kind is str and self._takes_text:
-                    text = _encoded(cast(str, value))
-                else:
-                    _check_type(kind)
-                    (text,), documents, passed = self._decoded([value])
-                    document = documents[0] if documents else None
-                now_us = engine.clock.now_us()
-                at_us = now_us if time_us is None else time_us
-                if not passed and at_us <= now_us + self._max_future_us:
-                    decision = engine.join(
-                        text, document, at_us, now_us, group, self._index.is_open
-                    )
-                    if decision is not None:
-                        if engine.joins.full:
-                            self._commit_joins()
-                        return decision
-                self._make_room([])
-                documents = None if self._takes_text else [document]
-                batch = self._next_batch([text], documents, passed or {}, [at_us], [group])
-                return self._decide(batch)[0]
-            finally:
-                turns.taken = False
+        kind, engine = type(value), self.engine
+        with self._turns:
+            passed: dict[int, str] = {}
+            documents: list[object] | None = None
+            if kind is str and not engine.takes_fields:
+                texts = [_encoded(cast(str, value))]
+            elif kind is bytes and not engine.takes_fields:
+                texts = [cast(bytes, value)]
+            else:
+                _check_type(kind)
+                texts, documents, passed = self._decoded([value])
+            now_us = engine.clock.now_us()
+            at_us = now_us if time_us is None else time_us
+            if not passed and at_us <= now_us + self._max_future_us:
+                document = None if documents is None else documents[0]
+                decision = engine.join(
+                    texts[0], document, at_us, now_us, group, self._index.is_open
+                )
+                if decision is not None:
+                    if engine.joins.full:
+                        self._commit_joins()
+                    return decision
+            self._make_room([])
+            batch = self._next_batch(texts, documents, passed, [at_us], [group])
+            return self._decide(batch)[0]
 
     def _decide(self, batch: Batch) -> list[Decision]:
         # No answer of an index in memory is lost, so decisions need not be kept for a retry.
@@ -549,27 +541,22 @@ class _Turns:
             extractor.
     """
 
-    __slots__ = ("lock", "taken")
+    __slots__ = ("_busy", "_lock")
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.taken = False
+        self._lock = threading.RLock()
+        self._busy = False
 
     def __enter__(self) -> None:
-        self.lock.acquire()
-        if self.taken:
-            self.lock.release()
-            raise self.error()
-        self.taken = True
+        self._lock.acquire()
+        if self._busy:
+            self._lock.release()
+            raise RuntimeError("a Deduplicator was called from within itself; call it afterwards")
+        self._busy = True
 
     def __exit__(self, *_: object) -> None:
-        self.taken = False
-        self.lock.release()
-
-    @staticmethod
-    def error() -> RuntimeError:
-        """Return what is raised where the thread that is in enters again."""
-        return RuntimeError("a Deduplicator was called from within itself; call it afterwards")
+        self._busy = False
+        self._lock.release()
 
 
 def _check_type(kind: type) -> None:

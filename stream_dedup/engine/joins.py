@@ -27,7 +27,6 @@ class Joins:
 
     Attributes:
         count: events not committed yet.
-        full: whether they have to be committed before another event is added.
         now_us: the clock when the last of them came.
     """
 
@@ -38,8 +37,12 @@ class Joins:
         self._deltas: dict[CachedCluster, ClusterDelta] = {}
         self._last_us = 0
         self.count = 0
-        self.full = False
         self.now_us = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether they have to be committed before another event is added."""
+        return self.count >= MAX_JOINS or len(self._deltas) >= MAX_DELTAS
 
     def add(
         self, key: Key, value: bytes, time_us: int, now_us: int, is_open: Callable[[int], bool]
@@ -73,7 +76,6 @@ class Joins:
             self._deltas[cluster] = ClusterDelta(
                 cluster.cluster_id, 1, time_us, time_us, size=len(value)
             )
-            self.full = len(self._deltas) >= MAX_DELTAS
         else:
             delta.count += 1
             delta.size += len(value)
@@ -85,8 +87,6 @@ class Joins:
             self._last_us = time_us
         self.now_us = now_us
         self.count += 1
-        if self.count >= MAX_JOINS:
-            self.full = True
         if self._sampler is not None:
             self._events.append((entry.decision, value))
         return entry.decision
@@ -109,5 +109,5 @@ class Joins:
             last_us=self._last_us,
             deltas=deltas,
         )
-        self._deltas, self.count, self.full = {}, 0, False
+        self._deltas, self.count = {}, 0
         return commit

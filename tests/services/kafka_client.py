@@ -6,9 +6,10 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -36,6 +37,8 @@ _NOT_YET_LED = {
     *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE),
     *(KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE),
 }
+
+T = TypeVar("T")
 
 _NO_COORDINATOR = {
     *(KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE),
@@ -259,18 +262,18 @@ class Kafka(ABC):
                 if not name.startswith("__")
                 for number in topic.partitions
             ]
-            until_s = time.monotonic() + COORDINATOR_S
-            while True:
+
+            def ask() -> list[TopicPartition]:
                 try:
-                    found = consumer.committed(places, timeout=COORDINATOR_S)
-                    break
+                    found: list[TopicPartition] = consumer.committed(places, timeout=COORDINATOR_S)
                 except KafkaException as error:
-                    # A broker that has just started may name a coordinator that is none yet.
-                    if error.args[0].code() not in _NO_COORDINATOR or time.monotonic() > until_s:
-                        raise ServiceError(
-                            f"group {group}: no word of what is committed: {error}"
-                        ) from error
-                    time.sleep(0.2)
+                    raise ServiceError(
+                        f"group {group}: no word of what is committed: {error}"
+                    ) from error
+                return found
+
+            # A broker that has just started may name a coordinator that is none yet.
+            found = _retried(ask, _NO_COORDINATOR, COORDINATOR_S)
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
     def describe_group(self, group: str) -> Group:
@@ -326,13 +329,20 @@ def _once_led(ask: Callable[[], Answers]) -> dict[TopicPartition, Any]:
 
     Its metadata names it before: after a topic is made, and after a restart.
     """
-    end = time.monotonic() + CALL_S
+    return _retried(
+        lambda: {where: _result(answer) for where, answer in ask().items()}, _NOT_YET_LED, CALL_S
+    )
+
+
+def _retried(ask: Callable[[], T], passing: AbstractSet[int], seconds: float) -> T:
+    """Ask again while the broker answers with an error that passes."""
+    end = time.monotonic() + seconds
     while True:
         try:
-            return {where: _result(answer) for where, answer in ask().items()}
+            return ask()
         except ServiceError as error:
             cause = error.__cause__
-            passes = isinstance(cause, KafkaException) and cause.args[0].code() in _NOT_YET_LED
+            passes = isinstance(cause, KafkaException) and cause.args[0].code() in passing
             if not passes or time.monotonic() > end:
                 raise
             time.sleep(0.02)

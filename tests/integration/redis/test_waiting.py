@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -20,8 +20,15 @@ BEFORE, BEHIND = Partition("topic", 0), Partition("topic", 1)
 TEXTS = families(20)
 
 
-def open_index(url: str, kind: str) -> AbstractAsyncContextManager[RedisIndex]:
-    return spread(url) if kind == "spread" else opened(url, shards=2)
+@asynccontextmanager
+async def owned(server: RedisServer, kind: str) -> AsyncIterator[tuple[RedisIndex, Worker, Worker]]:
+    """An empty index, and the owners of two partitions: the first goes first."""
+    server.command("FLUSHALL")
+    async with spread(server.url) if kind == "spread" else opened(server.url, shards=2) as index:
+        opener, waiting = Worker(index, BEFORE), Worker(index, BEHIND)
+        await opener.own()
+        await waiting.own()
+        yield index, opener, waiting
 
 
 @pytest.mark.parametrize("kind", ["ordinary", "spread"])
@@ -30,7 +37,6 @@ async def test_a_commit_refused_again_waits_longer_for_openers(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(store, "OPENING_WAITS_S", (0.2, 0.8))
-    redis_server.command("FLUSHALL")
     first, later = (
         [Event(offset, text) for offset, text in enumerate(TEXTS, start)] for start in (0, 100)
     )
@@ -45,10 +51,7 @@ async def test_a_commit_refused_again_waits_longer_for_openers(
         assert closed
         return time.monotonic() - since_s
 
-    async with open_index(redis_server.url, kind) as index:
-        opener, waiting = Worker(index, BEFORE), Worker(index, BEHIND)
-        await opener.own()
-        await waiting.own()
+    async with owned(redis_server, kind) as (index, opener, waiting):
         for wait_s, next_s in ((0.2, 0.4), (0.4, 0.8), (0.8, 0.8)):
             assert await refused_after_s(first) >= wait_s
             assert index._waits_s == {BEHIND: next_s}
@@ -67,12 +70,8 @@ async def test_a_commit_that_waits_keeps_its_partition_active(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(store, "OPENING_WAITS_S", (1.5, 1.5))
-    redis_server.command("FLUSHALL")
     events = [Event(offset, text) for offset, text in enumerate(TEXTS)]
-    async with open_index(redis_server.url, kind) as index:
-        opener, waiting = Worker(index, BEFORE), Worker(index, BEHIND)
-        await opener.own()
-        await waiting.own()
+    async with owned(redis_server, kind) as (index, opener, waiting):
         await opener.resolve(events)
         answers = await waiting.resolve(events)
         assert await index.record(waiting.record_of(events, answers), waiting.now_us)
