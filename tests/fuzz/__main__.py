@@ -1,9 +1,10 @@
 """Fuzz the native extensions, built with sanitisers: ``python -m tests.fuzz --seconds 60``.
 
 Builds the extensions with AddressSanitizer and UndefinedBehaviorSanitizer into ``build/fuzz``, and
-gives each target of `targets` a share of the time. Atheris (libFuzzer) changes the inputs; what the
-references do with them, which it can watch, says which inputs are new. An input that fails is
-written to ``build/fuzz/failed``, and the command to repeat it is printed.
+gives each target of `targets` a share of the time; as many run at once as there are processors.
+Atheris (libFuzzer) changes the inputs; what the references do with them, which it can watch, says
+which inputs are new. An input that fails is written to ``build/fuzz/failed``, and the command to
+repeat it is printed.
 
 ``--keep`` copies the new inputs that reach something new into ``tests/fuzz/corpus``.
 """
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -132,7 +134,8 @@ def main() -> None:
     names = options.target or sorted(path.name for path in CORPUS.iterdir())
     build()
     each = max(1, options.seconds // len(names))
-    held = [fuzz(name, each, keep=options.keep) for name in names]
+    with ThreadPoolExecutor(os.cpu_count()) as at_once:  # each waits for a process of its own
+        held = list(at_once.map(lambda name: fuzz(name, each, keep=options.keep), names))
     print(f"{sum(held)} passed, {len(held) - sum(held)} failed")
     sys.exit(not all(held))
 
