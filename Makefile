@@ -7,13 +7,15 @@ DEMO := examples/logs
 DATA ?= ../shared/data/loghub
 SOURCES := $(shell find stream_dedup -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
-.PHONY: help setup demo test test-all test-helm test-docker lint bench bench-batch bench-methods bench-redis soak-redis bench-worker bench-new bench-spark bench-ui chaos chaos-rules fuzz quality quality-text docs screenshots site man dist sbom audit clean
+.PHONY: help setup demo test test-slow test-all coverage test-helm test-docker lint bench bench-batch bench-methods bench-redis soak-redis bench-worker bench-new bench-spark bench-text bench-ui chaos chaos-rules fuzz quality quality-text docs screenshots site man dist sbom audit clean
 
 help:
 	@echo "make setup     a virtual environment in $(VENV), with the native kernel built"
 	@echo "make demo      de-duplicate real logs with the embedded engine and show what was merged"
 	@echo "make test      set up, check the style, run the fast tests and a smoke test on real services"
-	@echo "make test-all  make test, then the tests of integration, faults and deployment; coverage"
+	@echo "make test-slow run the tests of integration, faults, deployment files and examples"
+	@echo "make test-all  both"
+	@echo "make coverage  run all these tests once more, and count the lines and branches they reach"
 	@echo "make test-docker   build the image, run Compose and the smoke tests in containers (needs Go)"
 	@echo "make test-helm check the Helm chart with helm and kubeconform, built from source (needs Go)"
 	@echo "make lint      check style, types and imports"
@@ -29,6 +31,7 @@ help:
 	@echo "make chaos     break workers, Kafka and Redis CYCLES times (SEED=, GUARANTEE=both); check all"
 	@echo "make chaos-rules   a million events while rules change and workers are killed (GUARANTEE=both)"
 	@echo "make fuzz      fuzz the native extensions under sanitisers for SECONDS (needs gcc)"
+	@echo "make bench-text    measure what texts cost: the kernel, and an index in memory as it grows"
 	@echo "make quality   measure grouping quality beside other log parsers (DATA=folder of labelled logs)"
 	@echo "make quality-text  measure near-duplicate texts beside other tools (DATA=folder of labelled texts)"
 	@echo "make docs      write the generated parts of docs/ again"
@@ -56,21 +59,31 @@ demo: setup
 
 # The tiers. Tests are spread over two processes, and fast ones, of which many wait, over three; a
 # file stays in one, with the servers it shares.
-# By default xdist begins with the files that have the most tests. In test-all the slowest files have
-# few tests, and one process would wait for them at the end: so they run first, the fast tier last.
-# There each property is tried with three times as many examples, and tests marked slow run, too.
+# By default xdist begins with the files that have the most tests. Beyond the fast tier the slowest
+# files have few tests, and one process would wait for them at the end: so they run in their order.
+# Of a property the fast tier tries a third of the usual examples; HYPOTHESIS_PROFILE=usual, as in
+# .ci/run, tries all.
 JOBS ?= 2
 FAST_JOBS ?= 3
 FAST := tests/unit tests/contract tests/golden tests/docs tests/smoke stream_dedup benchmarks
 SLOW := tests/integration tests/faults tests/deploy tests/examples tests/services
+MARKED = $(shell grep -rl 'pytest.mark.slow' --include='*.py' $(FAST))
+test: export HYPOTHESIS_PROFILE ?= quick
 
 test: lint
 	@echo "== test: unit, contract, golden, docs; one worker on a real Kafka and Redis"
-	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n $(FAST_JOBS) --dist loadfile \
+	@$(BIN)/python -m pytest -n $(FAST_JOBS) --dist loadfile \
 		-m 'not slow and not helm and not docker' $(FAST)
 
-test-all: lint
-	@echo "== test: all but containers and charts, with coverage"
+test-all: test test-slow
+
+test-slow: setup
+	@echo "== test: integration, faults, deployment files, examples, and what is marked slow"
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(SLOW)
+	@$(BIN)/python -m pytest -n $(JOBS) -m slow $(MARKED)
+
+coverage: lint
+	@echo "== coverage: all tests but containers and charts"
 	@rm -f .coverage .coverage.*
 	@$(BIN)/python -m coverage run -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
 		$(SLOW) $(FAST)
@@ -122,6 +135,10 @@ bench-spark: setup
 	@echo "== bench-spark: stored events on Spark, beside MLlib and datasketch"
 	@$(BIN)/python -m pip install --quiet --editable '.[bench,spark]'
 	@$(BIN)/python -m benchmarks.spark $(ARGS)
+
+bench-text: setup
+	@echo "== bench-text: the kernel, and the index in memory, on texts"
+	@$(BIN)/python -m benchmarks.text_speed $(ARGS)
 
 bench-ui: setup
 	@echo "== bench-ui: the web application over many clusters, in Chromium"
