@@ -34,7 +34,8 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.corpus import replayed_log
-from benchmarks.redis_meter import Meter, cost_table, opened
+from benchmarks.redis_meter import Meter, opened
+from benchmarks.reporting import cost_table
 from benchmarks.speed import real_lines
 from stream_dedup.assembly import tune
 from stream_dedup.clock import SystemClock

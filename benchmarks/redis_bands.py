@@ -4,95 +4,39 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.redis_meter import BATCH, NOW_US, Cost, Meter, cost_table, memory_usage, opened
-from benchmarks.speed import Target, at_most
+from benchmarks.random_messages import RandomMessages, queries_of, query_at
+from benchmarks.redis_meter import BATCH, NOW_US, Cost, Meter, memory_usage, opened
+from benchmarks.reporting import Target, at_most, cost_table
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.fingerprint.bands import BITS
-from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.index.base import Query, Resolution
 from stream_dedup.index.redis.maintenance import RENEWED_AT_ONCE
 from stream_dedup.index.redis.store import RedisIndex
-from stream_dedup.model import Position
 from stream_dedup.tables.sketches import SKETCH, sketch
 from tests.services.redis import RedisServer
 
 RECIPE = load_recipe("text")
 ROUNDS, ROUND = 5, 5 * BATCH
-WORDS = 20_000
-LENGTHS = (2, 3, 4, 4, 5, 5, 6, 7, 8, 10)
-LETTERS = {
-    "e": 12, "t": 9, "a": 8, "o": 8, "i": 7, "n": 7, "s": 6, "h": 6, "r": 6, "d": 4, "l": 4,
-    "c": 3, "u": 3, "m": 2, "w": 2, "f": 2, "g": 2, "y": 2, "p": 2, "b": 1, "v": 1, "k": 1,
-}  # fmt: skip
-"""Letters of English words, about as frequent as they are."""
-LARGER_FORM = ("hash-max-listpack-value", "1024")
-"""The setting of Redis that the sizing page advises."""
 
 KINDS = {"tables": "sd:*:t:*", "clusters": "sd:*:c:*", "exact hashes": "sd:*:e:*"}
-
-
-class Messages:
-    """Messages of 8 to 20 words, in which a few words are frequent and most are rare."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = random.Random(seed)
-        letters, shares = (*LETTERS,), (*LETTERS.values(),)
-        self._words = [
-            "".join(self._rng.choices(letters, shares, k=self._rng.choice(LENGTHS)))
-            for _ in range(WORDS)
-        ]
-        self._weights = [*accumulate(1 / (place + 3) for place in range(WORDS))]
-
-    def make(self, count: int) -> list[bytes]:
-        """Make as many messages."""
-        chosen = self._rng.choices
-        return [
-            " ".join(
-                chosen(self._words, cum_weights=self._weights, k=self._rng.randint(8, 20))
-            ).encode()
-            for _ in range(count)
-        ]
-
-    def changed(self, message: bytes) -> bytes:
-        """Return a message with one word of ten replaced, one at least."""
-        words = message.split()
-        for place in self._rng.sample(range(len(words)), max(1, len(words) // 10)):
-            words[place] = self._rng.choice(self._words).encode()
-        return b" ".join(words)
-
-
-def queries_of(index: RedisIndex, messages: Sequence[bytes], first: int) -> list[Query]:
-    """Hash messages under the key of an index."""
-    fingerprinter = Fingerprinter(RECIPE, index.key)
-    numbers = fingerprinter.fingerprints(fingerprinter.prepare(messages, None), full=True)
-    return [
-        _query(first + n, numbers.exact[n], numbers.fingerprint(n), numbers.sketches[n],
-               near=numbers.words[n] >= RECIPE.match.min_features)
-        for n in range(len(messages))
-    ]  # fmt: skip
 
 
 def largest(rng: random.Random, first: int, count: int) -> list[Query]:
     """Queries of long texts that have nothing in common."""
     return [
-        _query(first + n, rng.getrandbits(64), rng.getrandbits(BITS), _sketch(rng), near=True)
+        query_at(
+            NOW_US, first + n, rng.getrandbits(64), rng.getrandbits(BITS), _sketch(rng), near=True
+        )
         for n in range(count)
     ]
 
 
 def _sketch(rng: random.Random) -> bytes:
     return sketch(rng.getrandbits(32) for _ in range(2 * SKETCH))
-
-
-def _query(offset: int, exact: int, fingerprint: int, sketch: bytes, *, near: bool) -> Query:
-    time_us = NOW_US + 1_000 * offset
-    position = Position("bench", 0, offset)
-    return Query("", exact, fingerprint, sketch, near, time_us, time_us, position)
 
 
 async def bench_bands(
@@ -106,9 +50,7 @@ async def bench_bands(
     )  # fmt: skip
     targets: list[Target] = []
     for size in sizes:
-        for name, form in (("messages", ""), ("messages", LARGER_FORM[1]), ("long texts", "")):
-            if form:
-                server.command("CONFIG", "SET", LARGER_FORM[0], form)
+        for name in ("messages", "long texts"):
             async with opened(server, meter, RECIPE, max_clusters=size) as index:
                 empty = meter.used_memory()
                 stored = _stored(index, name, size + 2 * ROUNDS * ROUND)
@@ -120,27 +62,24 @@ async def bench_bands(
                 used = (meter.used_memory() - empty) / clusters
                 parts = [memory_usage(server, pattern) / clusters for pattern in KINDS.values()]
                 memory = [f"{used:.0f}", *(f"{part:.0f}" for part in parts)]
-                title = f"{name}, {size:,}" + (f", {LARGER_FORM[0]} {form}" if form else "")
+                title = f"{name}, {size:,}"
                 new, share = await _timed(index, meter, _rounds(stored))
                 _row(table, f"{title}: new", new, share, memory)
                 if name == "messages":
                     known, share = await _timed(index, meter, _near(index, size))
                     _row(table, f"{title}: near", known, share, [""] * len(memory))
-                    if size == sizes[-1] and not form:
+                    if size == sizes[-1]:
                         targets += [
                             at_most("G. messages: new, server", new.server_us, 120, "µs"),
                             at_most("G. messages: near, server", known.server_us, 90, "µs"),
                         ]
-                if not form:
-                    async with opened(
-                        server, meter, RECIPE, max_clusters=size, mirror_size=0, empty=False
-                    ) as without:
-                        new, share = await _timed(without, meter, _rounds(stored))
-                    _row(table, f"{title}: new, no mirror", new, share, [""] * len(memory))
-                if size == sizes[-1] and (form or name != "messages"):
+                async with opened(
+                    server, meter, RECIPE, max_clusters=size, mirror_size=0, empty=False
+                ) as without:
+                    new, share = await _timed(without, meter, _rounds(stored))
+                _row(table, f"{title}: new, no mirror", new, share, [""] * len(memory))
+                if size == sizes[-1]:
                     targets.append(at_most(f"G. {title}: a cluster", used, 900, "bytes"))
-            if form:
-                server.command("CONFIG", "SET", LARGER_FORM[0], "64")
     out.print(table)
     return targets
 
@@ -153,10 +92,10 @@ async def _renew(index: RedisIndex) -> None:
 
 
 def _stored(index: RedisIndex, name: str, count: int) -> Iterator[list[Query]]:
-    rng, messages = random.Random(7), Messages(7)
+    rng, messages = random.Random(7), RandomMessages(7)
     for first in range(0, count, BATCH):
         if name == "messages":
-            yield queries_of(index, messages.make(BATCH), first)
+            yield queries_of(RECIPE, index.key, messages.make(BATCH), first, NOW_US)
         else:
             yield largest(rng, first, BATCH)
 
@@ -168,13 +107,13 @@ def _rounds(stored: Iterator[list[Query]]) -> list[list[Query]]:
 
 def _near(index: RedisIndex, size: int) -> list[list[Query]]:
     """Changed copies of stored messages."""
-    messages = Messages(7)
+    messages = RandomMessages(7)
     stored = [message for _ in range(ROUNDS * ROUND // BATCH) for message in messages.make(BATCH)]
     first = size + 2 * ROUNDS * ROUND
     rounds = []
     for start in range(0, len(stored), ROUND):
         changed = [messages.changed(message) for message in stored[start : start + ROUND]]
-        rounds.append(queries_of(index, changed, first + start))
+        rounds.append(queries_of(RECIPE, index.key, changed, first + start, NOW_US))
     return rounds
 
 

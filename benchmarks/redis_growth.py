@@ -17,7 +17,6 @@ from benchmarks.redis_meter import (
     WIDE,
     Cost,
     Meter,
-    cost_table,
     freed,
     fresh,
     memory_usage,
@@ -26,7 +25,8 @@ from benchmarks.redis_meter import (
     resolve,
 )
 from benchmarks.redis_peers import PERMUTATIONS, THRESHOLD, DatasketchPeer, SortedSetPeer
-from benchmarks.speed import ROOT, Target, at_least, at_most, real_lines
+from benchmarks.reporting import Target, at_least, at_most, cost_table
+from benchmarks.speed import ROOT, real_lines
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.engine.engine import Engine

@@ -30,7 +30,6 @@ from importlib import metadata
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.redis_bands import bench_bands
 from benchmarks.redis_growth import PLOT, bench_growth, bench_unique
@@ -38,7 +37,8 @@ from benchmarks.redis_logs import bench_logs, bench_patterns, bench_replay, benc
 from benchmarks.redis_longest import bench_expiry, report_longest
 from benchmarks.redis_meter import Meter
 from benchmarks.redis_spread import bench_spread
-from benchmarks.speed import ROOT, Target
+from benchmarks.reporting import Target, print_targets
+from benchmarks.speed import ROOT
 from stream_dedup.fingerprint.kernel import native_module
 from tests.services.redis import RedisServer
 
@@ -131,12 +131,7 @@ def main() -> int:
     if options.patterns is not None:
         sizes = replace(sizes, patterns=options.patterns)
     targets = asyncio.run(measure(sizes, options.only.upper(), options.data, out))
-    table = Table("target", "measured", "wanted", "", title="targets", title_justify="left")
-    for target in targets:
-        table.add_row(
-            target.name, target.measured, target.wanted, "met" if target.met else "MISSED"
-        )
-    out.print(table)
+    print_targets(targets, out)
     return 0
 
 

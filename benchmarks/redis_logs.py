@@ -21,13 +21,13 @@ from benchmarks.redis_meter import (
     WIDE,
     Cost,
     Meter,
-    cost_table,
     fresh,
     memory_usage,
     opened,
     resolve,
 )
-from benchmarks.speed import Target, at_most, real_lines
+from benchmarks.reporting import Target, at_most, cost_table
+from benchmarks.speed import real_lines
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.deduplicator import run

@@ -7,8 +7,8 @@ from array import array
 
 from rich.console import Console
 
-from benchmarks.redis_meter import NOW_US, Meter, cost_table, opened, random_query
-from benchmarks.speed import Target, at_most
+from benchmarks.redis_meter import NOW_US, Meter, opened, random_query
+from benchmarks.reporting import Target, at_most, cost_table
 from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.features.recipe import Match, Recipe

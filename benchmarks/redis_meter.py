@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from rich.table import Table
 
 from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import Summaries
@@ -242,11 +241,3 @@ def freed(server: RedisServer, pattern: str = "sd:*:t:*") -> int:
         for start in range(0, len(keys), 10_000):
             driver.delete(*keys[start : start + 10_000])
         return before - int(driver.info("memory")["used_memory"])
-
-
-def cost_table(title: str, *columns: str) -> Table:
-    """A table whose first column says what and whose others hold figures."""
-    table = Table("", title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from benchmarks.redis_growth import PLAIN
 from benchmarks.redis_meter import WIDE, Meter, opened, random_query
-from benchmarks.speed import Target
+from benchmarks.reporting import Target
 from stream_dedup.clock import SystemClock
 from stream_dedup.index.base import ClusterDelta, Commit
 from stream_dedup.index.redis.keys import ShardKeys

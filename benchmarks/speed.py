@@ -23,7 +23,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -39,6 +38,7 @@ from benchmarks.peers import (
     pypi_simhash_fingerprints,
     time_per_item,
 )
+from benchmarks.reporting import Target, at_least, at_most, print_targets, resident_mb
 from stream_dedup import Deduplicator, load_recipe
 from stream_dedup.features.recipe import Match, Recipe, replace
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
@@ -57,33 +57,6 @@ BATCH = 4096
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 K = 3
 """Of the growth table; the recipe `logs` has its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A figure to reach.
-
-    Attributes:
-        name: what is measured.
-        measured: the figure.
-        wanted: as people read it.
-        met: whether it was reached.
-    """
-
-    name: str
-    measured: str
-    wanted: str
-    met: bool
-
-
-def at_most(name: str, value: float, limit: float, unit: str) -> Target:
-    """A target that is met below a limit."""
-    return Target(name, f"{value:,.2f} {unit}", f"≤ {limit:,g} {unit}", value <= limit)
-
-
-def at_least(name: str, value: float, limit: float, unit: str) -> Target:
-    """A target that is met above a limit."""
-    return Target(name, f"{value:,.1f} {unit}", f"≥ {limit:,g} {unit}", value >= limit)
 
 
 def real_lines() -> list[bytes]:
@@ -281,18 +254,18 @@ def measure(what: str) -> dict[str, float]:
     rng = random.Random(7)
     stored = [rng.getrandbits(64) for _ in range(size)]
     asked = [rng.getrandbits(64) for _ in range(20_000)]
-    before = _resident_mb()
+    before = resident_mb()
     if part == "tables":
         tables = make_tables(choose(64, K, SIZES[-1]).layout)
         insert_s = _timed(lambda: [tables.insert(f, 0, i) for i, f in enumerate(stored)])
-        memory = _resident_mb() - before
+        memory = resident_mb() - before
         query_s = _timed(lambda: [tables.query(f, 0, 10_000) for f in asked])
     else:
         index = MemoryIndex(
             Recipe(match=Match(k=K)), limits=Limits(max_clusters=SIZES[-1] + len(asked))
         )
         insert_s = _timed(lambda: _resolve(index, stored, 0))
-        memory = _resident_mb() - before
+        memory = resident_mb() - before
         asked = [rng.choice(stored) for _ in asked]
         query_s = _timed(lambda: _resolve(index, asked, size))
     return {
@@ -319,11 +292,6 @@ def _timed(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
-
-
-def _resident_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def _plot(rows: list[dict[str, object]]) -> None:
@@ -375,12 +343,7 @@ def main() -> int:
         targets += [
             *bench_kernel(corpus, out), *bench_decisions(corpus, out), *bench_growth(out),
         ]  # fmt: skip
-    table = Table("target", "measured", "wanted", "", title="targets", title_justify="left")
-    for target in targets:
-        verdict = "met" if target.met else "MISSED"
-        table.add_row(target.name, target.measured, target.wanted, verdict)
-    out.print(table)
-    return 0 if all(target.met for target in targets) else 1
+    return print_targets(targets, out)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.corpus import replayed_log
-from benchmarks.speed import Target, real_lines
+from benchmarks.reporting import Target
+from benchmarks.speed import real_lines
 from benchmarks.worker_runs import PARTITIONS, Cost
 from tests.services.kafka import KafkaBroker
 from tests.services.redis import RedisServer
