@@ -54,7 +54,7 @@ CROWD = 16
 """Members of a key that are read. A key that has as many gets no more."""
 
 MAX_VERIFIED = 16
-"""Clusters whose sketches are compared with an event's, at most."""
+"""Clusters whose sketches a search in Redis compares with an event's, at most."""
 
 _KEY_BITS = 8 * KEY_BYTES
 _HALVES = [

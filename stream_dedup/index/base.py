@@ -100,8 +100,9 @@ class Limits:
         max_candidates: entries compared for a query; a search that meets more is cut short, and
             counted. With bands at most 256 are found.
         max_verified: clusters compared with an event; of more, the nearest, and that is counted.
-            The nearest are chosen among four times as many. With bands at most 16. Where an index
-            knows that a cluster will not admit an event, it does not count.
+            The nearest are chosen among four times as many. With bands at most 16, and only in
+            Redis: the index in memory compares all. Where an index knows that a cluster will not
+            admit an event, it does not count.
         sweep: clusters that one call may close, besides those evicted.
     """
 

@@ -17,7 +17,14 @@ from stream_dedup.fingerprint import bands
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.index.records import Records, Slot
 from stream_dedup.tables.planner import MEMORY, choose
-from stream_dedup.tables.store import Bands, Found, Tables, make_band_tables, make_tables
+from stream_dedup.tables.store import (
+    Bands,
+    BandTables,
+    Found,
+    Tables,
+    make_band_tables,
+    make_tables,
+)
 
 _LEAST_PLACES, _MOST_PLACES = 1 << 16, 1 << 22
 
@@ -40,23 +47,21 @@ class Lookup:
         self._limits = limits
         self.records = Records(recipe.match.learn)
         self._aliases = recipe.match.aliases
-        self._bands = recipe.fingerprint.kind == "bands"
         self._linkage = Linkage(recipe)
         # An attacker may send lines that are all near each other and none alike: what a search does
         # with the near ones is bounded.
         self._most_near, self._most_verified = 4 * limits.max_verified, limits.max_verified
-        if self._bands:
-            self._tables: Tables = make_band_tables(
-                Bands(bands.BANDS, bands.KEY_BYTES, bands.CROWD)
-            )
-            self._most_near = bands.BANDS * bands.CROWD
-            self._most_verified = min(limits.max_verified, bands.MAX_VERIFIED)
+        self._band_tables: BandTables | None = None
+        if recipe.fingerprint.kind == "bands":
+            self._band_tables = make_band_tables(Bands(bands.BANDS, bands.KEY_BYTES, bands.CROWD))
+            self._tables: Tables = self._band_tables
         else:
             plan = choose(recipe.fingerprint.width, recipe.match.k, limits.max_clusters, MEMORY)
             self._tables = make_tables(plan.layout)
         self._by_exact: dict[tuple[str, int], Slot] = {}
         self._slots: list[Slot | None] = []  # by owner
         self._live_until_us: list[int] = []  # by owner: the last event time for which it is live
+        self._sketches: list[bytes] = []  # by owner
         self._free_owners: list[int] = []
         self._groups: dict[str, int] = {"": 0}
         self._group_uses: dict[str, int] = {}
@@ -87,31 +92,42 @@ class Lookup:
         return self._by_exact.get((query.group, query.exact))
 
     def by_fingerprint(self, query: Query) -> Slot | None:
-        """Return the best live cluster within k bits."""
+        """Return the best live cluster within k bits; of bands, of those that share a key."""
         group = self._groups.get(query.group)
         if group is None:
             return None
-        found = self._tables.query(query.fingerprint, group, self._limits.max_candidates)
-        # Many may have passed their window and wait for stream time: each costs a comparison.
-        live_until_us, first_us, linkage = self._live_until_us, query.first_us, self._linkage
-        near = found.owners[: self._most_near]
-        owners = {owner for owner in near if live_until_us[owner] >= first_us}
-        too_many = len(owners) > self._most_verified
-        if too_many:
-            owners = self._nearest(found, owners)
-        self.truncated += found.truncated or too_many or len(found.owners) > self._most_near
+        ours, linkage = query.sketch, self._linkage
         admitted: dict[Candidate, Slot] = {}
-        for owner in owners:
+        for owner in self._near(query, group):
             slot = self._slot(owner)
-            ours, theirs = slot.sketch, query.sketch
+            theirs = slot.sketch
             similarity = linkage.jaccard(ours, theirs) if linkage.verifies else 0.0
             if similarity < linkage.least:
-                continue  # most; the distance of bands takes longer
+                continue
             distance = linkage.distance(slot.fingerprint, query.fingerprint)
             if linkage.admits(ours, theirs, similarity, distance):
                 admitted[Candidate(similarity, distance, slot.opened_us, slot.cluster)] = slot
         best = linkage.best(admitted)
         return None if best is None else admitted[best]
+
+    def _near(self, query: Query, group: int) -> set[int]:
+        """Return the owners of near live clusters, as many as may be verified.
+
+        The tables of bands verify all: at most a crowd shares each key.
+        """
+        # Many may have passed their window and wait for stream time: each costs a comparison.
+        live_until_us, first_us = self._live_until_us, query.first_us
+        if self._band_tables:
+            alike = self._band_tables.similar(
+                query.fingerprint, group, query.sketch, self._sketches, self._linkage.least
+            )
+            return {owner for owner in alike.owners if live_until_us[owner] >= first_us}
+        found = self._tables.query(query.fingerprint, group, self._limits.max_candidates)
+        near = found.owners[: self._most_near]
+        owners = {owner for owner in near if live_until_us[owner] >= first_us}
+        too_many = len(owners) > self._most_verified
+        self.truncated += found.truncated or too_many or len(found.owners) > self._most_near
+        return self._nearest(found, owners) if too_many else owners
 
     def _nearest(self, found: Found, owners: set[int]) -> set[int]:
         """Choose the owners to verify, as many as the limits allow.
@@ -171,8 +187,10 @@ class Lookup:
         else:
             slot.owner = len(self._slots)
             self._slots.append(None)
+            self._sketches.append(b"")
             self._live_until_us.append(0)
         self._slots[slot.owner] = slot
+        self._sketches[slot.owner] = slot.sketch
         self._live_until_us[slot.owner] = live_until_us
         self._use_group(slot.group)
         for exact in exacts:
@@ -196,7 +214,7 @@ class Lookup:
         self._add_exact((slot.group, query.exact), slot)
         # Without verification an alias's fingerprint leads to nothing that the representative's
         # own does not lead to. A representative of too few words is compared with nothing.
-        searchable = searchable and self._linkage.verifies and not self._bands
+        searchable = searchable and self._linkage.verifies and not self._band_tables
         if searchable and slot.entries and slot.fingerprint != query.fingerprint:
             self._add_fingerprint(query.fingerprint, slot)
 
@@ -220,6 +238,7 @@ class Lookup:
                 del self._by_exact[key]
         self.records.remove(slot)
         self._slots[slot.owner] = None
+        self._sketches[slot.owner] = b""
         self._free_owners.append(slot.owner)
         self._leave_group(slot.group)
 

@@ -56,6 +56,7 @@ cdef extern from *:
     """
     int popcount64(uint64_t) noexcept nogil
     void* PyList_GET_ITEM(list, Py_ssize_t)  # borrowed, and not counted
+    void** PySequence_Fast_ITEMS(list)
     void prefetch(const void*) noexcept nogil
 
 cdef enum:
@@ -490,12 +491,18 @@ def jaccard(bytes left not None, bytes right not None):
     )
 
 
+cdef inline void prefetch_sketch(list sketches, size_t number) noexcept:
+    cdef const char* item = <const char*>PyList_GET_ITEM(sketches, number)
+    cdef uint32_t line
+    for line in range(0, 320, 64):  # an object of 33 bytes and 258 of the sketch
+        prefetch(item + line)
+
+
 def alike(const uint32_t[::1] pairs not None, list sketches not None, double jaccard):
     """See `sketches.reference_alike`."""
     cdef Verifier verifier = Verifier()
     cdef array.array found = array.array("I")
     cdef size_t at, count = pairs.shape[0], known = len(sketches)
-    cdef uint32_t line
     cdef bytes one, other, last = None
     if count % 2:
         raise ValueError("a pair has two numbers")
@@ -504,8 +511,7 @@ def alike(const uint32_t[::1] pairs not None, list sketches not None, double jac
             raise IndexError(f"there is no sketch {pairs[at]}")
     for at in range(0, count, 2):
         if at + AHEAD < count:
-            for line in range(0, 320, 64):  # an object of 33 bytes and 258 of the sketch
-                prefetch(<const char*>PyList_GET_ITEM(sketches, pairs[at + AHEAD]) + line)
+            prefetch_sketch(sketches, pairs[at + AHEAD])
         one, other = sketches[pairs[at]], sketches[pairs[at + 1]]
         if one is None or other is None:
             raise TypeError("a sketch is bytes")
@@ -761,16 +767,10 @@ cdef class NativeBandTables(EntryPool):
     def similar(self, fingerprint, uint32_t group, bytes sketch not None, list sketches not None,
                 double jaccard):
         cdef bytes packed = fingerprint.to_bytes(self.size, "big")
+        cdef const char* keys = PyBytes_AS_STRING(packed)
         cdef list owners = [], shared = []
-        self.search(PyBytes_AS_STRING(packed), group, sketch, sketches, jaccard, owners, shared)
-        return Similar(owners, shared)
-
-    cdef int search(
-        self, const char* keys, uint32_t group, bytes sketch, list sketches, double jaccard,
-        list owners, list shared,
-    ) except -1:
-        """Add the owners that are alike, and to `shared` how many entries have each of the keys."""
-        cdef uint32_t band, node, members, number
+        cdef uint32_t band, node, members, number, owner, i, count = 0
+        cdef size_t known = len(sketches)
         cdef BandEntry* entry
         cdef bytes theirs
         if self.searches == NONE:
@@ -789,13 +789,22 @@ cdef class NativeBandTables(EntryPool):
                     members += 1
                     if self.met[number] != self.searches:
                         self.met[number] = self.searches
-                        theirs = sketches[entry.header.owner]
-                        if not theirs or self.verifier.admits(theirs):
-                            owners.append(entry.header.owner)
+                        owner = entry.header.owner
+                        if owner >= known:
+                            raise IndexError(f"there is no sketch of {owner}")
+                        prefetch(&PySequence_Fast_ITEMS(sketches)[owner])
+                        self.found[count] = owner
+                        count += 1
                 node = entry.links[node % self.bands]
-            if shared is not None:
-                shared.append(members)
-        return 0
+            shared.append(members)
+        # Each sketch is a line of memory that nobody has read lately: asked for ahead of its turn.
+        for i in range(count):
+            prefetch_sketch(sketches, self.found[i])
+        for i in range(count):
+            theirs = sketches[self.found[i]]
+            if not theirs or self.verifier.admits(theirs):
+                owners.append(self.found[i])
+        return Similar(owners, shared)
 
     def query(self, fingerprint, uint32_t group, max_candidates):
         cdef bytes packed = fingerprint.to_bytes(self.size, "big")
