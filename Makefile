@@ -63,7 +63,7 @@ demo: setup
 # files have few tests, and one process would wait for them at the end: so they run in their order.
 # Of a property the fast tier tries a third of the usual examples; HYPOTHESIS_PROFILE=usual, as in
 # .ci/run, tries all.
-JOBS ?= 2
+JOBS ?= 3
 FAST_JOBS ?= 3
 FAST := tests/unit tests/contract tests/golden tests/docs tests/smoke stream_dedup benchmarks
 SLOW := tests/integration tests/faults tests/deploy tests/examples tests/services

@@ -142,6 +142,8 @@ def test_output_goes_on_into_a_topic_created_again(
     trial: Trial, guarantee: str, partitions: int
 ) -> None:
     feed = Feed(trial)
+    # A transaction with events for a partition that is gone is given up after that time.
+    trial.settings["worker__delivery_timeout_s"] = "15s"
     with trial.worker(worker__guarantee=guarantee, pipelines__0__partition_by="key") as worker:
         feed.write(0, 1)
         wait_for(feed.all_delivered, "events before")
