@@ -218,11 +218,12 @@ REDIS = Row(
         ),
         Panel("Calls", "cps", [Query(observed("redis_seconds", P), "{{pipeline}}")]),
         Panel(
-            "Lost, rolled back",
+            "Lost, rolled back, refused",
             "short",
             [
                 Query(increase("index_resets_total", P), "{{pipeline}} resets"),
                 Query(increase("index_rollbacks_total", P), "{{pipeline}} rollbacks"),
+                Query(increase("refused_commits_total", P), "{{pipeline}} refused commits"),
             ],
         ),
     ],

@@ -45,6 +45,7 @@ Counter = Literal[
     # the services
     "retries_total",
     # the index
+    "refused_commits_total",
     "index_resets_total",
     "index_rollbacks_total",
     "truncated_searches_total",
@@ -171,6 +172,11 @@ COUNTERS: dict[Counter, Metric] = {
         (*_P, "cause"),
         "Calls tried again after an error, by cause: of Kafka (`broker`), or of Redis (`index`: it "
         "is away; `index_full`; `index_reset`: its data was lost).",
+    ),
+    "refused_commits_total": Metric(
+        _P,
+        "Commits to the index that it refused, as clusters had closed between being found and the "
+        "commit; those events are decided again.",
     ),
     "index_resets_total": Metric(_P, "Times the index had lost all its data."),
     "index_rollbacks_total": Metric(

@@ -90,6 +90,8 @@ class Counts:
         redelivered: events delivered again and decided as before; not among `events`.
         replayed: events counted before whose decision is no longer known, decided by what the
             index holds now; not among `events`.
+        refused_commits: commits that the index refused, as clusters had closed between being found
+            and the commit; what was found there was decided again.
         rules: how the index found their clusters, of the events that it was asked about.
     """
 
@@ -101,6 +103,7 @@ class Counts:
     asked: int = 0
     redelivered: int = 0
     replayed: int = 0
+    refused_commits: int = 0
     rules: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -489,6 +492,7 @@ class Engine:
                 if not closed:
                     break
                 refusals += 1
+                self.counts.refused_commits += 1
                 if not refusals % REFUSALS_WARNED:
                     log.warning(CLOSE_TOO_SOON, *segment.hashed.batch.partition, refusals)
                 self._cache.forget(closed)

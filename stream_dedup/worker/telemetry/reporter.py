@@ -119,6 +119,8 @@ class MetricsReporter:
         metrics.add("near_cache_hits_total", max(0, hits - hits_before), pipeline=name)
         metrics.add("redelivered_total", counts.redelivered - before.redelivered, pipeline=name)
         metrics.add("replayed_total", counts.replayed - before.replayed, pipeline=name)
+        refused = counts.refused_commits - before.refused_commits
+        metrics.add("refused_commits_total", refused, pipeline=name)
         metrics.add("clamped_total", counts.clamped - before.clamped, pipeline=name)
         metrics.set("near_cache_entries", self._context.engine.near_cache_entries, pipeline=name)
 
