@@ -117,7 +117,7 @@ class Lookup:
         """
         # Many may have passed their window and wait for stream time: each costs a comparison.
         live_until_us, first_us = self._live_until_us, query.first_us
-        if self._band_tables:
+        if self._band_tables is not None:
             alike = self._band_tables.similar(
                 query.fingerprint, group, query.sketch, self._sketches, self._linkage.least
             )
@@ -214,7 +214,7 @@ class Lookup:
         self._add_exact((slot.group, query.exact), slot)
         # Without verification an alias's fingerprint leads to nothing that the representative's
         # own does not lead to. A representative of too few words is compared with nothing.
-        searchable = searchable and self._linkage.verifies and not self._band_tables
+        searchable = searchable and self._linkage.verifies and self._band_tables is None
         if searchable and slot.entries and slot.fingerprint != query.fingerprint:
             self._add_fingerprint(query.fingerprint, slot)
 
