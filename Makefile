@@ -109,7 +109,7 @@ lint: setup
 
 bench: setup
 	@echo "== bench: speed and memory, beside the peers"
-	@$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	@$(BIN)/python -m pip install --quiet --group bench
 	@$(BIN)/python -m benchmarks.speed
 
 bench-batch: setup
@@ -118,22 +118,22 @@ bench-batch: setup
 
 bench-redis: setup
 	@echo "== bench-redis: the index over Redis, beside the peers"
-	@$(BIN)/python -m pip install --quiet --editable '.[bench,redis]'
+	@$(BIN)/python -m pip install --quiet --group bench
 	@$(BIN)/python -m benchmarks.redis_index --data $(DATA) $(ARGS)
 
 bench-worker: setup
 	@echo "== bench-worker: the worker beside a bare copy of the same topic"
-	@$(BIN)/python -m pip install --quiet --editable '.[bench,worker]'
+	@$(BIN)/python -m pip install --quiet --group bench
 	@$(BIN)/python -m benchmarks.worker $(ARGS)
 
 bench-new: setup
 	@echo "== bench-new: processor time of events that open clusters"
-	@$(BIN)/python -m pip install --quiet --editable '.[bench,worker]'
+	@$(BIN)/python -m pip install --quiet --group bench
 	@$(BIN)/python -m benchmarks.new_streams $(ARGS)
 
 bench-spark: setup
 	@echo "== bench-spark: stored events on Spark, beside MLlib and datasketch"
-	@$(BIN)/python -m pip install --quiet --editable '.[bench,spark]'
+	@$(BIN)/python -m pip install --quiet --group bench
 	@$(BIN)/python -m benchmarks.spark $(ARGS)
 
 bench-text: setup
@@ -167,23 +167,23 @@ chaos-rules: setup
 
 fuzz: setup
 	@echo "== fuzz: the native extensions under sanitisers, $(SECONDS) s"
-	@$(BIN)/python -m pip install --quiet --editable '.[fuzz]'
+	@$(BIN)/python -m pip install --quiet --group fuzz
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
 quality: setup
 	@echo "== quality: grouping of labelled logs, beside the peers"
-	@$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	@$(BIN)/python -m pip install --quiet --group bench
 	@$(BIN)/python -m pip install --quiet --no-deps logparser3==1.0.4
 	@$(BIN)/python -m benchmarks.quality --data $(DATA) $(ARGS)
 
 quality-text: setup
 	@echo "== quality-text: near-duplicate texts, beside other tools"
-	@$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	@$(BIN)/python -m pip install --quiet --group bench
 	@$(BIN)/python -m benchmarks.quality_text --data $(DATA) $(ARGS)
 
 bench-methods: setup
 	@echo "== bench-methods: simhash, minhash and exact match on labelled logs"
-	@$(BIN)/python -m pip install --quiet --editable '.[bench,redis]'
+	@$(BIN)/python -m pip install --quiet --group bench
 	@$(BIN)/python -m benchmarks.methods --data $(DATA) --redis
 
 docs: setup

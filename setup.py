@@ -1,9 +1,11 @@
 """Builds the native extensions and the readme for PyPI; everything else is in pyproject.toml.
 
 The extensions are optional: without a C compiler the install goes on, and the pure-Python
-references are used.
+references are used. They are optimised, and hold no debugging information, unless the environment's
+CFLAGS say otherwise.
 """
 
+import os
 import re
 import runpy
 from pathlib import Path
@@ -12,6 +14,7 @@ from setuptools import Extension, setup
 
 ROOT = Path(__file__).resolve().parent
 REPOSITORY = "https://github.com/stream-dedup/stream-dedup"
+FLAGS = [] if "CFLAGS" in os.environ else ["-O3", "-g0"]
 
 
 def readme() -> str:
@@ -30,7 +33,7 @@ setup(
         Extension(
             f"stream_dedup.{module}",
             [f"stream_dedup/{module.replace('.', '/')}.pyx"],
-            extra_compile_args=["-O3"],
+            extra_compile_args=FLAGS,
             optional=True,
         )
         for module in runpy.run_path(f"{ROOT}/stream_dedup/native.py")["EXTENSIONS"]

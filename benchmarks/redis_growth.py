@@ -236,7 +236,7 @@ async def bench_growth(
 
 
 def _plot(rows: list[dict[str, float]], path: Path) -> None:
-    import matplotlib as mpl  # noqa: PLC0415 -- of the extra [bench]
+    import matplotlib as mpl  # noqa: PLC0415 -- of the group bench
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415 -- after the backend is set

@@ -295,7 +295,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def _plot(rows: list[dict[str, object]]) -> None:
-    import matplotlib as mpl  # noqa: PLC0415 -- of the extra [bench]
+    import matplotlib as mpl  # noqa: PLC0415 -- of the group bench
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415 -- after the backend is set

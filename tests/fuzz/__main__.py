@@ -41,7 +41,7 @@ KEPT_BYTES = 512
 
 def build() -> None:
     """Build the package with sanitisers; what is up to date is not built again."""
-    environment = {**os.environ, "CFLAGS": f"-g {SANITIZE}", "LDFLAGS": SANITIZE}
+    environment = {**os.environ, "CFLAGS": f"-g -O1 {SANITIZE}", "LDFLAGS": SANITIZE}
     lib, temp = BUILD / "lib", BUILD / "temp"
     command = [sys.executable, "setup.py", "-q", "build"]
     command += ["--build-lib", str(lib), "--build-temp", str(temp)]
