@@ -43,7 +43,7 @@ def build() -> None:
     """Build the package with sanitisers; what is up to date is not built again."""
     environment = {**os.environ, "CFLAGS": f"-g -O1 {SANITIZE}", "LDFLAGS": SANITIZE}
     lib, temp = BUILD / "lib", BUILD / "temp"
-    command = [sys.executable, "setup.py", "-q", "build"]
+    command = [sys.executable, "setup.py", "-q", "build", "--parallel", str(os.cpu_count())]
     command += ["--build-lib", str(lib), "--build-temp", str(temp)]
     subprocess.run(command, cwd=ROOT, env=environment, check=True)
     built = len(list(lib.rglob(f"*{sysconfig.get_config_var('EXT_SUFFIX')}")))
