@@ -57,11 +57,7 @@ MAX_VERIFIED = 16
 """Clusters whose sketches a search in Redis compares with an event's, at most."""
 
 _KEY_BITS = 8 * KEY_BYTES
-_HALVES = [
-    (bits, sum((1 << bits) - 1 << key * _KEY_BITS for key in range(BANDS)))
-    for bits in (16, 8, 4, 2, 1)
-]
-"""How far to shift, and the bits to keep of each key."""
+_KEYS = struct.Struct(f">{BANDS}I")
 
 
 def factors(seed: int) -> list[tuple[int, int]]:
@@ -99,19 +95,14 @@ def _mixed(x: int) -> int:
     return x ^ x >> 33
 
 
-def keys(value: int) -> list[int]:
+def keys(value: int) -> tuple[int, ...]:
     """Return the keys of a fingerprint, key 0 first."""
-    data = value.to_bytes(BITS // 8, "big")
-    return [int.from_bytes(data[i : i + KEY_BYTES], "big") for i in range(0, len(data), KEY_BYTES)]
+    return _KEYS.unpack(value.to_bytes(BITS // 8, "big"))
 
 
 def differing_keys(left: int, right: int) -> int:
     """Return the distance of two fingerprints: 0 to 16."""
-    apart = left ^ right
-    # In all keys at once, the upper half of the bits is ORed into the lower, until one is left.
-    for bits, lowest in _HALVES:
-        apart = (apart | apart >> bits) & lowest
-    return apart.bit_count()
+    return BANDS - keys(left ^ right).count(0)
 
 
 def chance_of_meeting(jaccard: float) -> float:

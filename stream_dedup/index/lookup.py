@@ -96,9 +96,12 @@ class Lookup:
         group = self._groups.get(query.group)
         if group is None:
             return None
+        near = self._near(query, group)
+        if self._band_tables is not None and len(near) < 2:  # verified already
+            return self._slot(near.pop()) if near else None
         ours, linkage = query.sketch, self._linkage
         admitted: dict[Candidate, Slot] = {}
-        for owner in self._near(query, group):
+        for owner in near:
             slot = self._slot(owner)
             theirs = slot.sketch
             similarity = linkage.jaccard(ours, theirs) if linkage.verifies else 0.0
