@@ -90,8 +90,6 @@ class Counts:
         redelivered: events delivered again and decided as before; not among `events`.
         replayed: events counted before whose decision is no longer known, decided by what the
             index holds now; not among `events`.
-        refused_commits: commits that the index refused, as clusters had closed between being found
-            and the commit; what was found there was decided again.
         rules: how the index found their clusters, of the events that it was asked about.
     """
 
@@ -103,7 +101,6 @@ class Counts:
     asked: int = 0
     redelivered: int = 0
     replayed: int = 0
-    refused_commits: int = 0
     rules: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -180,6 +177,8 @@ class Engine:
     Attributes:
         withholds: whether events may be withheld, by rules of now or of before: if not, nobody has
             to look for such decisions.
+        refused_commits: commits that the index refused, as clusters had closed between being found
+            and the commit; what was found there was decided again.
     """
 
     def __init__(
@@ -199,6 +198,7 @@ class Engine:
         self.recipe = recipe
         self.index = index
         self.counts = Counts()
+        self.refused_commits = 0
         self.withholds = False
         self.clock = clock
         self._windows = windows
@@ -492,7 +492,7 @@ class Engine:
                 if not closed:
                     break
                 refusals += 1
-                self.counts.refused_commits += 1
+                self.refused_commits += 1
                 if not refusals % REFUSALS_WARNED:
                     log.warning(CLOSE_TOO_SOON, *segment.hashed.batch.partition, refusals)
                 self._cache.forget(closed)

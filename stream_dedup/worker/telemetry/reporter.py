@@ -65,7 +65,7 @@ class MetricsReporter:
         self._assignment = assignment
         self._summaries = summaries
         self._reported = Counts()
-        self._resets = 0
+        self._resets = self._refused_commits = 0
         self._lags: dict[Partition, int] = {}
         self._size: IndexSize | None = None
         worker = context.worker
@@ -119,8 +119,9 @@ class MetricsReporter:
         metrics.add("near_cache_hits_total", max(0, hits - hits_before), pipeline=name)
         metrics.add("redelivered_total", counts.redelivered - before.redelivered, pipeline=name)
         metrics.add("replayed_total", counts.replayed - before.replayed, pipeline=name)
-        refused = counts.refused_commits - before.refused_commits
-        metrics.add("refused_commits_total", refused, pipeline=name)
+        refused = self._context.engine.refused_commits
+        metrics.add("refused_commits_total", refused - self._refused_commits, pipeline=name)
+        self._refused_commits = refused
         metrics.add("clamped_total", counts.clamped - before.clamped, pipeline=name)
         metrics.set("near_cache_entries", self._context.engine.near_cache_entries, pipeline=name)
 

@@ -724,7 +724,7 @@ def test_clusters_that_close_too_soon_are_warned_of(caplog: pytest.LogCaptureFix
     clock = ManualClock(NOW_US)
     engine = engine_over(index := Hasty(clock), clock)
     run(engine.process(Batch(HERE, range(5), FIVE)))
-    assert (engine.counts.events, engine.counts.refused_commits) == (5, 2 * REFUSALS_WARNED)
+    assert (engine.counts.events, engine.refused_commits) == (5, 2 * REFUSALS_WARNED)
     # Each commit says that the partition is active now, not when its batch began.
     assert index.times_us == [NOW_US + n * 1_000_000 for n in range(2 * REFUSALS_WARNED + 1)]
     first, second = caplog.messages
