@@ -57,14 +57,13 @@ $(VENV)/.ready: $(SOURCES)
 demo: setup
 	@$(BIN)/python $(DEMO)/demo.py
 
-# The tiers. Tests are spread over two processes, and fast ones, of which many wait, over three; a
-# file stays in one, with the servers it shares.
+# The tiers. Tests, of which many wait, are spread over three processes; a file stays in one, with the
+# servers it shares.
 # By default xdist begins with the files that have the most tests. Beyond the fast tier the slowest
 # files have few tests, and one process would wait for them at the end: so they run in their order.
 # Of a property the fast tier tries a third of the usual examples; HYPOTHESIS_PROFILE=usual, as in
 # .ci/run, tries all.
 JOBS ?= 3
-FAST_JOBS ?= 3
 FAST := tests/unit tests/contract tests/golden tests/docs tests/smoke stream_dedup benchmarks
 SLOW := tests/integration tests/faults tests/deploy tests/examples tests/services
 MARKED = $(shell grep -rl 'pytest.mark.slow' --include='*.py' $(FAST))
@@ -72,7 +71,7 @@ test: export HYPOTHESIS_PROFILE ?= quick
 
 test: lint
 	@echo "== test: unit, contract, golden, docs; one worker on a real Kafka and Redis"
-	@$(BIN)/python -m pytest -n $(FAST_JOBS) --dist loadfile \
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile \
 		-m 'not slow and not helm and not docker' $(FAST)
 
 test-all: test test-slow

@@ -3,10 +3,8 @@ from __future__ import annotations
 import re
 from io import StringIO
 
-import pytest
 from rich.console import Console
 
-from benchmarks import text_speed
 from benchmarks.random_messages import RandomMessages
 from benchmarks.text_speed import bench_index
 from stream_dedup.features.recipe import load_recipe
@@ -25,16 +23,11 @@ def test_a_changed_copy_differs_in_one_word_of_ten() -> None:
     assert 1 <= sum(one != other for one, other in pairs) <= 2
 
 
-def test_copies_are_looked_up_and_targets_are_of_their_sizes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(text_speed, "OWN_AT", 300)
-    out = Console(file=StringIO(), width=120)
-    (target,) = bench_index(load_recipe("text"), [100, 300], out)
-    assert target.name == "copies in their own cluster among 300"
-    shown = out.file.getvalue()  # type: ignore[attr-defined]
-    assert re.findall(r"│ (\d+) clusters +│", shown) == ["100", "300"]
-    found = [float(share) for share in re.findall(r"([\d.]+) % │", shown)]
+def test_copies_are_looked_up_in_an_index_of_each_size() -> None:
+    shown = StringIO()
+    targets = bench_index(load_recipe("text"), [100, 300], Console(file=shown, width=120))
+    assert targets == []  # of two other sizes
+    assert re.findall(r"│ (\d+) clusters +│", shown.getvalue()) == ["100", "300"]
+    found = [float(share) for share in re.findall(r"([\d.]+) % │", shown.getvalue())]
     assert len(found) == 2
     assert min(found) > 90
-    assert target.met == (found[1] >= 96)
