@@ -97,8 +97,10 @@ class Lookup:
         if group is None:
             return None
         near = self._near(query, group)
-        if self._band_tables is not None and len(near) < 2:  # verified already
-            return self._slot(near.pop()) if near else None
+        if self._band_tables is not None and len(near) == 1:
+            (slot,) = map(self._slot, near)
+            if slot.sketch:  # else the tables have not verified it
+                return slot
         ours, linkage = query.sketch, self._linkage
         admitted: dict[Candidate, Slot] = {}
         for owner in near:

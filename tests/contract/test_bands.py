@@ -230,6 +230,14 @@ def test_a_representative_in_a_crowd_finds_its_own_cluster(begin: Start) -> None
     assert index.size()[:2] == (CROWD + 3, CROWD + 3)
 
 
+def test_a_cluster_without_a_sketch_is_like_no_other_event(begin: Start) -> None:
+    index = begin()
+    keys = own_keys(1)
+    index.resolve(asked(0, keys, ()))
+    (answer,) = index.resolve(asked(1, keys, WORDS, 1))
+    assert answer.new
+
+
 def leaves_out_some(index: Driver) -> bool:
     """Whether the index may not compare an event with all that share a key with it."""
     return isinstance(index.index, RedisIndex) and not index.index.mirrored
