@@ -25,7 +25,7 @@ from stream_dedup.errors import (
     TooManyInvalidEvents,
 )
 from stream_dedup.fingerprint.templates import Templates
-from stream_dedup.index.base import Index
+from stream_dedup.index.base import Commit, Index
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.io.base import Record, Refusal
 from stream_dedup.io.decoder import DecoderOptions, RecordDecoder
@@ -624,6 +624,26 @@ def test_counters_with_known_labels_start_at_zero() -> None:
     assert {name: set(values[name]) for name in by_data} == {
         name: set(of(name)) for name in by_data
     }
+
+
+class RefusesThrice(MemoryIndex):
+    """Whose clusters close three times before they are counted."""
+
+    refused = 0
+
+    async def record(self, record: Commit, now_us: int) -> frozenset[int]:
+        if self.refused == 3:
+            return await super().record(record, now_us)
+        self.refused += 1
+        return frozenset(delta.cluster for delta in record.deltas)
+
+
+def test_refused_commits_are_counted(rig: Rig) -> None:
+    rig.index = RefusesThrice(rig.recipe, windows=rig.windows, summaries=rig.summaries)
+    rig.write(LINES[:20])
+    run(rig.runs())
+    assert rig.metrics.value("refused_commits_total") == 3
+    assert rig.metrics.value("decisions_total") == 20
 
 
 def test_the_metrics_add_up(rig: Rig) -> None:
