@@ -641,9 +641,20 @@ class RefusesThrice(MemoryIndex):
 def test_refused_commits_are_counted(rig: Rig) -> None:
     rig.index = RefusesThrice(rig.recipe, windows=rig.windows, summaries=rig.summaries)
     rig.write(LINES[:20])
-    run(rig.runs())
+
+    async def measured() -> None:
+        pipeline = rig.pipeline()
+        running = asyncio.create_task(pipeline.run())
+
+        async def all_is_measured() -> bool:
+            return rig.metrics.value("decisions_total") == 20
+
+        await wait_until(all_is_measured)
+        pipeline.stop()
+        await running
+
+    run(measured())
     assert rig.metrics.value("refused_commits_total") == 3
-    assert rig.metrics.value("decisions_total") == 20
 
 
 def test_the_metrics_add_up(rig: Rig) -> None:
