@@ -18,6 +18,7 @@ from typing import Any
 EXTENSIONS = (
     "columnar._native",
     "features._folding",
+    "features._lines",
     "fingerprint._kernel",
     "index.redis._commits",
     "index.redis._garbage",

@@ -204,7 +204,8 @@ class Engine:
         self._windows = windows
         self._hasher = Hasher(recipe, index.key, offload, templates=templates)
         self._cache = NearCache(windows, near_cache_size, summaries.samples)
-        self._slots = SlotReader(recipe)
+        self._patterns = Patterns(recipe)
+        self._slots = SlotReader(recipe, self._patterns)
         self._slots_of = lru_cache(MAX_SLOTS_KEPT)(self._slots.slots)
         has_values = summaries.values > 0 and self._slots.has_slots
         self._sampler = sampler = Sampler(summaries) if has_values else None
@@ -217,7 +218,6 @@ class Engine:
         self._index_resets = index.resets
         self._has_cache = near_cache_size > 0
         self._turn = asyncio.Lock()
-        self._patterns = Patterns(recipe)
         self._names: dict[int, Named] = {}
 
     @property

@@ -55,8 +55,10 @@ once. A string never spans lines.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import (
@@ -70,6 +72,7 @@ from stream_dedup.features.tokens import (
     tokenise,
 )
 from stream_dedup.features.variants import VariantWord, variant_words
+from stream_dedup.native import extension
 
 MAX_WORDS = 2
 """Maximum words of a string that is one value without a key: more may be a message."""
@@ -193,14 +196,22 @@ class Reading(NamedTuple):
         variant: the words that make the variant.
     """
 
-    tokens: list[Token]
-    variant: list[VariantWord]
+    tokens: Sequence[Token]
+    variant: Sequence[VariantWord]
 
 
 class LineReader:
-    """Reads tokens and variants by a recipe."""
+    """Reads tokens and variants by a recipe.
 
-    def __init__(self, recipe: Recipe) -> None:
+    Args:
+        recipe: the recipe.
+        reference: whether to use no compiled code: for what compiled code is compared with.
+    """
+
+    def __init__(self, recipe: Recipe, *, reference: bool = False) -> None:
+        self._pieces = pieces if reference else fastest().pieces
+        # The pattern of an event and the slots of its pattern are asked for one after the other.
+        self._whole = lru_cache(1)(self._read)
         self._split = recipe.split
         self._structured = recipe.text.classes == "structured"
         self._classes = bool(recipe.text.classes)
@@ -214,28 +225,43 @@ class LineReader:
             text: any bytes.
             lists: whether to keep groups that repeat once, where the recipe reads structure.
         """
+        whole, has_lists = self._whole(text)
+        return _without_repeats(*whole) if lists and has_lists else whole
+
+    def _read(self, text: bytes) -> tuple[Reading, bool]:
+        """Return all tokens of a text and its variant; and whether it may have lists."""
         if not self._structured:
-            tokens = list(tokenise(text, self._split, self._classes))
+            tokens = tokenise(text, self._split, self._classes)
             spans = (match.span() for match in self._split.finditer(text))
-            return Reading(tokens, self._variant(text, spans))
-        pieces = _Scanner(text).pieces()
-        tokens = merged(text, (piece[:4] for piece in pieces))
-        spans = ((p.start, p.end) for p in pieces if p.end > p.start and not p.absent)
+            return Reading(tuple(tokens), self._variant(text, spans)), False
+        found = self._pieces(text)
+        whole = tuple(merged(text, (piece[:4] for piece in found)))
+        spans = ((start, end) for start, end, *_, absent in found if end > start and not absent)
         variant = self._variant(text, spans)
-        if all(token.variable for token in tokens):
-            names = merged(text, (piece[:4] for piece in _names(text)))
+        if all(token.variable for token in whole):
+            names = tuple(merged(text, (piece[:4] for piece in _names(text))))
             if not all(token.variable for token in names):
-                return Reading(names, variant)
-        return _without_repeats(tokens, variant) if lists else Reading(tokens, variant)
+                return Reading(names, variant), False
+        return Reading(whole, variant), True
 
     def without_escapes(self, text: bytes) -> bytes:
         """Return a text for people, without the escape sequences that separate tokens."""
         return _ESCAPE.sub(_space_between, text) if self._structured and b"\x1b" in text else text
 
-    def _variant(self, text: bytes, spans: Iterator[tuple[int, int]]) -> list[VariantWord]:
+    def _variant(self, text: bytes, spans: Iterator[tuple[int, int]]) -> tuple[VariantWord, ...]:
         if not self._protected and not self._status:
-            return []
-        return list(variant_words(text, spans, self._protected, self._levels, status=self._status))
+            return ()
+        return tuple(variant_words(text, spans, self._protected, self._levels, status=self._status))
+
+
+def pieces(text: bytes) -> Sequence[Piece]:
+    """Return the tokens of a text, and its empty values, in order."""
+    return _Scanner(text).pieces()
+
+
+def fastest() -> Any:  # noqa: ANN401 -- this module, or the compiled one
+    """Return the native module if it is in use, or this one."""
+    return extension("features._lines") or sys.modules[__name__]
 
 
 class _Scanner:
@@ -576,8 +602,11 @@ def _space_between(match: re.Match[bytes]) -> bytes:
     return b" " if parts and text[end] not in _DELIMITERS else b""
 
 
-def _without_repeats(tokens: list[Token], variant: list[VariantWord]) -> Reading:
+def _without_repeats(tokens: Sequence[Token], variant: Sequence[VariantWord]) -> Reading:
     """Keep groups that hold a placeholder and repeat in a row once."""
+    texts = [token.text for token in tokens if not token.variable]
+    if len(set(texts)) == len(texts):  # a group has a word, as no placeholders are neighbours
+        return Reading(tokens, variant)
     kept: list[Token] = []
     held: list[list[VariantWord]] = []  # the variant's words in each token
     rest = iter(variant)

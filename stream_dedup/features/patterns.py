@@ -10,7 +10,8 @@ header, and the innermost frame of the program: ``… at App.charge``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -42,6 +43,9 @@ _LEVELS = frozenset(level.encode() for level in LEVELS)
 
 _MAX_NAMES = 6
 """A run of more names than this is shown as ``<*>``."""
+
+_NAMES_KEPT = 1_000
+"""Runs whose names are remembered: a pattern and its slots name the same."""
 
 # The masker puts a substitute between spaces. Where runs of white space were folded afterwards, the
 # spaces are the text's own.
@@ -87,11 +91,15 @@ class Pieces(NamedTuple):
 
 
 class Patterns:
-    """Makes the patterns of a recipe."""
+    """Makes the patterns of a recipe.
+
+    Attributes:
+        reader: reads the lines from which they are made.
+    """
 
     def __init__(self, recipe: Recipe) -> None:
         self._preparer = Preparer(_legible(recipe))
-        self._reader = LineReader(recipe)
+        self.reader = LineReader(recipe)
         # A mask may match a part of a token ("web-3"): then the token has no name.
         self._parts = re.compile(
             rb"(?:<[a-z0-9_]+>|%b)+" % splitter(recipe.delimiters).pattern[:-1]
@@ -101,6 +109,7 @@ class Patterns:
         self._takes_levels = "level" in recipe.match.variants
         self._delimiters = recipe.delimiters
         self._namer = Masker(named(NAMED))
+        self._named = lru_cache(_NAMES_KEPT)(self._name)
 
     def pattern(self, value: bytes, document: object = None, learned: int = 0) -> str:
         """Return the pattern of an event; see `shown`."""
@@ -122,11 +131,7 @@ class Patterns:
         if learned:
             tokens = [token for reading in readings for token in reading.tokens]
             is_learned = learned_words(tokens, learned)
-            for reading in readings:
-                for at, token in enumerate(reading.tokens):
-                    reading.tokens[at] = token._replace(
-                        variable=token.variable or is_learned(token)
-                    )
+            readings = [_varying(reading, is_learned) for reading in readings]
         masked = (
             name + self._masked(text, reading)
             for (name, text), reading in zip(parts, readings, strict=True)
@@ -168,8 +173,8 @@ class Patterns:
             if trace is not None:
                 value = trace.header
             parts = [(b"", self._preparer.text(value[:_MAX_BYTES]))]
-        parts = [(name, self._reader.without_escapes(text)) for name, text in parts]
-        return parts, [self._reader.read(text) for _, text in parts], trace
+        parts = [(name, self.reader.without_escapes(text)) for name, text in parts]
+        return parts, [self.reader.read(text) for _, text in parts], trace
 
     def _named_variant(
         self, parts: Iterable[tuple[bytes, bytes]], readings: Iterable[Reading]
@@ -200,7 +205,7 @@ class Patterns:
         line = line[:_MAX_BYTES]
         found = self._preparer.masked(line)
         if tokens is None:
-            tokens = self._reader.read(line, lists=False).tokens if self._words else []
+            tokens = self.reader.read(line, lists=False).tokens if self._words else []
         if not all(token.variable for token in tokens):
             found += [(t.start, t.end) for t in tokens if t.variable and t.start < t.end]
         merged: list[tuple[int, int]] = []
@@ -257,6 +262,9 @@ class Patterns:
 
     def named(self, run: bytes) -> bytes:
         """Name each variable of a run; equal names in the same brackets are shown once."""
+        return self._named(run)
+
+    def _name(self, run: bytes) -> bytes:
         text = run if SUBSTITUTE in run else self._namer.rename(run)
         out: list[bytes] = []
         names: list[bytes] = []
@@ -316,6 +324,15 @@ class _Writing:
 def _are_variables(readings: Iterable[Reading]) -> bool:
     """Return whether an event has no words."""
     return all(token.variable for reading in readings for token in reading.tokens)
+
+
+def _varying(reading: Reading, is_learned: Callable[[Token], bool]) -> Reading:
+    """Return what a line is made of with learned words as variables."""
+    tokens = [
+        token if token.variable or not is_learned(token) else token._replace(variable=True)
+        for token in reading.tokens
+    ]
+    return reading._replace(tokens=tokens)
 
 
 def _unmatched(brackets: list[bytes]) -> bytes:

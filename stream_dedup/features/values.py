@@ -59,15 +59,17 @@ class SlotReader:
 
     Args:
         recipe: of the clusters.
+        patterns: the recipe's; made here without. If the pattern of an event is asked for just
+            before its slots, the event is read once.
 
     Attributes:
         has_slots: whether its patterns have slots: not where it takes fields, or another extractor
             than words.
     """
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._patterns = Patterns(recipe)
-        self._reader = LineReader(recipe)
+    def __init__(self, recipe: Recipe, patterns: Patterns | None = None) -> None:
+        self._patterns = patterns or Patterns(recipe)
+        self._reader = self._patterns.reader
         self.has_slots = recipe.features.extractor == "words" and not recipe.input.fields
 
     def slots(self, first: bytes, learned: int = 0) -> Slots:

@@ -6,7 +6,7 @@ It computes what `reference.ReferenceKernel` computes; read that first. The diff
 
 * Token classes come from a table of 256 byte classes, ORed over a token's bytes. Only tokens with a
   dot, an ``@`` or a capital first letter are examined again. There is no regex. Structure inside a
-  line is read by `_lines.pxd`.
+  line is read by `features._lines`.
 * Variables are never hashed: every run of them has the placeholder's hashes, computed in advance.
 * Votes (MurmurHash3) are computed only where fingerprints are asked for.
 * Bands, if asked for: the hashes of all features are collected in 32 bits each; the 48 minhashes are
@@ -46,37 +46,22 @@ from stream_dedup.fingerprint.kernel import MAX_VOTES, MAX_WEIGHT, SKETCH_SIZE, 
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.tables import sketches
 
-from stream_dedup.fingerprint._lines cimport (
-    AT,
-    CLOSING,
-    COLONS,
-    COMMA,
-    DASH,
+from stream_dedup.features._lines cimport (
     DIGIT,
-    DOT,
-    EQUALS,
-    ESC,
-    ESCAPE,
-    LESS,
     MAX_WORDS,
-    NAME,
-    NOT_HEX,
-    OPENING,
-    ORDINARY,
-    OTHERS,
-    QUOTE,
-    SLASH,
-    SPACE,
-    WORD_BYTES,
+    SUBSTITUTE,
     Line,
     Piece,
     Tables,
     Words,
-    add_word,
+    fill_classes,
+    fill_tables,
     holds,
+    is_of_class,
     is_unit,
     is_word_byte,
     next_piece,
+    set_words,
     start_line,
 )
 
@@ -87,7 +72,6 @@ cdef enum:
     MAX_CALENDAR = 9  # letters of "Wednesday", "September"
     MAX_WORD = 16  # bytes of a protected word
     MAX_KEY = 15
-    SUBSTITUTE = 0x1A
     MOST_WORDS = 48
     REPEATED = 64
     LEAST_AROUND = 2
@@ -1029,6 +1013,7 @@ cdef class Kernel:
     cdef uint32_t calendar_pairs[256]  # by first letter: bit n for second ones whose low bits are n
     cdef int calendar_count
     cdef Tables tables  # of structured lines
+    cdef Words level_keys
     cdef bint structured
     cdef bint has_words  # texts end with their words; see `folding.fold_both`
     cdef bint token_classes, characters, words, once, minhash, bands, wide, sketched, learns
@@ -1064,26 +1049,9 @@ cdef class Kernel:
     def __init__(self, recipe, key):
         cdef int byte
         self.secret = secret_of(key)
-        delimiters = recipe.delimiters
-        for byte in range(256):
-            char = chr(byte)
-            kind = 0 if byte in delimiters else ORDINARY
-            if kind and byte < 128:
-                kind |= DIGIT if char.isdigit() else 0
-                kind |= NAME if char.isalnum() or char in "_$-" else 0
-                kind |= DOT if char == "." else 0
-                kind |= AT if char == "@" else 0
-            elif kind:
-                kind |= NAME
-            self.classes[byte] = kind
-            kind |= (SLASH if char in "/\\" else 0) | (DASH if char == "-" else 0)
-            kind |= NOT_HEX if kind and char not in "abcdefABCDEF" else 0
-            self.tables.classes[byte] = 0 if byte == ESC else kind
-            self.tables.gaps[byte] = gap_kind(char)
-        set_words(&self.tables.units, UNITS)
-        set_words(&self.tables.labels, TOP_LABELS, True)
-        set_words(&self.tables.message_keys, MESSAGE_KEYS, True)
-        set_words(&self.tables.level_keys, LEVEL_KEYS, True)
+        fill_classes(self.classes, recipe.delimiters)
+        fill_tables(&self.tables, recipe.delimiters, UNITS, TOP_LABELS, MESSAGE_KEYS)
+        set_words(&self.level_keys, LEVEL_KEYS, True)
         self.set_calendar()
         settings = recipe.fingerprint
         self.token_classes = bool(recipe.text.classes)
@@ -1218,41 +1186,10 @@ cdef class Kernel:
                 return True
         return False
 
-    cdef inline bint is_dotted(self, const uint8_t* token, size_t length) noexcept nogil:
-        cdef size_t i, dots = 0
-        cdef bint after_dot = True
-        while length and not self.classes[token[length - 1]] & NAME:
-            length -= 1
-        for i in range(length):
-            if token[i] == c".":
-                if after_dot:
-                    return False
-                dots += 1
-                after_dot = True
-            elif self.classes[token[i]] & NAME:
-                after_dot = False
-            else:
-                return False
-        return dots >= 2 and not after_dot
-
     cdef inline bint is_variable(self, const uint8_t* token, size_t length, int held) noexcept nogil:
-        cdef size_t i
-        cdef uint8_t first = token[0]
-        if first == SUBSTITUTE:
-            return True
-        if not self.token_classes:
-            return False
-        if held & DIGIT:
-            return True
-        if (first == c"/" or first == c"\\") and length > 1:
-            return True
-        if first == c"~" and length > 2 and token[1] == c"/":
-            return True
-        if held & AT:
-            for i in range(1, length - 1):
-                if token[i] == c"@":
-                    return True
-        return held & DOT and self.is_dotted(token, length)
+        return token[0] == SUBSTITUTE or (
+            self.token_classes and is_of_class(self.classes, token, length, held)
+        )
 
     cdef inline bint is_of_other_key(self, const uint8_t* text, size_t start) noexcept nogil:
         """Return whether a token is the value of a key that has no levels."""
@@ -1267,7 +1204,7 @@ cdef class Kernel:
             at -= 1
         if at == end:
             return False
-        return end - at > MAX_KEY or not holds(&self.tables.level_keys, text + at, end - at, True)
+        return end - at > MAX_KEY or not holds(&self.level_keys, text + at, end - at, True)
 
     cdef inline bint is_severity(
         self, const uint8_t* text, size_t length, size_t start, size_t end
@@ -2177,25 +2114,6 @@ cdef inline size_t before_words(const Part* part) noexcept nogil:
         if part.text[i] == c" " and part.text[i - 1] == c" ":
             return i - 1 if i > 1 else part.length
     return part.length
-
-
-cdef int gap_kind(str char) except -1:
-    for kind, chars in (
-        (SPACE, " \t\n\r\x0b\x0c"), (EQUALS, "="), (COLONS, ":"), (COMMA, ",;"), (OPENING, "([{"),
-        (CLOSING, ")]}"), (QUOTE, "\"'"), (LESS, "<"), (ESCAPE, "\x1b"),
-    ):
-        if char in chars:
-            return kind
-    return OTHERS
-
-
-cdef int set_words(Words* table, words, bint lower=False) except -1:
-    memset(table, 0, sizeof(Words))
-    for word in words:
-        if len(word) > WORD_BYTES:
-            raise ValueError(f"{word!r} is longer than {WORD_BYTES} bytes")
-        add_word(table, word, len(word), lower)
-    return 0
 
 
 cdef inline bint is_repeated(

@@ -125,7 +125,7 @@ class ReferenceKernel:
     def __init__(self, recipe: Recipe, key: HashKey) -> None:
         self._recipe = recipe
         self._identity = partial(fastest_siphash(), key)
-        self._reader = LineReader(recipe)
+        self._reader = LineReader(recipe, reference=True)
         self._hash = OTHERS.get(recipe.fingerprint.hash)
         self._bits = (1 << HASH_BITS[recipe.fingerprint.hash]) - 1
         self._tie = int(recipe.fingerprint.tie == "one")

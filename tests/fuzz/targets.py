@@ -17,7 +17,7 @@ import hiredis
 from stream_dedup.clustering.linkage import reference_jaccard
 from stream_dedup.columnar import _native as native_columns
 from stream_dedup.columnar import reference as reference_columns
-from stream_dedup.features import _folding, folding
+from stream_dedup.features import _folding, _lines, folding, lines
 from stream_dedup.features.prepare import Part
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
 from stream_dedup.fingerprint import _kernel
@@ -235,6 +235,11 @@ def look_alikes(source: Source) -> None:
 
 
 PARTS = (b"a", b"b", b"ab", b"aaaaaaaa", b"#", b"\xff", b"\0" * 8)
+
+
+def pieces(source: Source) -> None:
+    """The tokens of a line, and where they are."""
+    both(_lines.pieces, lines.pieces, source.rest())
 
 
 def passages(source: Source) -> None:
@@ -542,9 +547,9 @@ def band_pairs(source: Source) -> None:
 TARGETS: dict[str, Callable[[Source], None]] = {
     target.__name__: target
     for target in (
-        kernel, kernel_parts, kernel_bands, hashes, look_alikes, passages, tables, entries,
-        garbage, patterns, band_tables, band_entries, columns, batches, resp, numbers, pairs,
-        band_pairs,
+        kernel, kernel_parts, kernel_bands, hashes, look_alikes, pieces, passages, tables,
+        entries, garbage, patterns, band_tables, band_entries, columns, batches, resp, numbers,
+        pairs, band_pairs,
     )
 }  # fmt: skip
 """By name: each has a folder of inputs in ``corpus``."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stream_dedup import Deduplicator
 from stream_dedup.errors import RecipeError
+from stream_dedup.features import _lines, lines
 from stream_dedup.features.lines import ALL_ASSIGNED, MAX_GROUP, LineReader
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import load_recipe, replace
@@ -19,10 +20,11 @@ from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY, siphash
 from tests.effort import scaled
-from tests.strategies import log_lines
+from tests.strategies import log_lines, raw_bytes
 
 LOGS = load_recipe("logs")
-READER = LineReader(LOGS)
+READER = LineReader(LOGS, reference=True)
+NATIVE_READER = LineReader(LOGS)
 NATIVE = native_module().Kernel(LOGS, PUBLIC_KEY)
 REFERENCE = ReferenceKernel(LOGS, PUBLIC_KEY)
 
@@ -299,8 +301,16 @@ structured_lines = st.builds(
 @given(st.lists(structured_lines | log_lines, max_size=6))
 @example([b'12...null":"12...null":"'])  # an outcome behind a number and a run, in a string
 @example([b"/abc Apr 0 /abc Apr 0"])  # calendar names that repeat, in a line of variables
-def test_the_native_kernel_reads_the_same_structure(lines: list[bytes]) -> None:
-    assert REFERENCE.scan(lines, full=True) == NATIVE.scan(lines, full=True)
+def test_the_native_kernel_reads_the_same_structure(texts: list[bytes]) -> None:
+    assert REFERENCE.scan(texts, full=True) == NATIVE.scan(texts, full=True)
+
+
+@settings(max_examples=scaled(500))
+@given(structured_lines | log_lines | raw_bytes)
+@example(b"\x1a12\x1a k=\x1aname, [~/x a@b 1.2.3.a]")  # substitutes, and the other classes
+def test_native_pieces_equal_the_reference(line: bytes) -> None:
+    assert _lines.pieces(line) == lines.pieces(line)
+    assert NATIVE_READER.read(line) == READER.read(line)
 
 
 @given(structured_lines)

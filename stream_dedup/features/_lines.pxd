@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Structure inside a line, for the native kernel: `features.lines` in C; read that first.
+"""Structure inside a line: `lines` in C; read that first. `_lines.pyx` and the kernel include it.
 
 `next_piece` yields the pieces of a line one by one. All state is in a `Line`, so nothing is
 allocated; a line without brackets, quotes and assignments costs a few comparisons a token more than
@@ -7,10 +7,10 @@ the tokens alone.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memset
 
 cdef enum:
-    # Byte classes, ORed over a token. Zero is a delimiter. The first five are those of `_kernel`.
+    # Byte classes, ORed over a token. Zero is a delimiter.
     ORDINARY = 1
     DIGIT = 2
     DOT = 4
@@ -20,6 +20,7 @@ cdef enum:
     DASH = 64
     NOT_HEX = 128  # no letter of a hex number
 
+    SUBSTITUTE = 0x1A
     ESC = 0x1B
 
     # Kinds of delimiters.
@@ -60,7 +61,6 @@ cdef struct Tables:
     Words units
     Words labels
     Words message_keys
-    Words level_keys
 
 cdef struct Close:  # the end of a string: see `find_close`
     size_t looked
@@ -152,6 +152,60 @@ cdef inline void add_word(Words* words, const uint8_t* word, size_t length, bint
     words.first[word[0]] = 1
     if lower and c"a" <= word[0] <= c"z":
         words.lengths[word[0] - 32] |= <uint32_t>1 << length
+
+
+cdef inline int set_words(Words* table, words, bint lower=False) except -1:
+    memset(table, 0, sizeof(Words))
+    for word in words:
+        if len(word) > WORD_BYTES:
+            raise ValueError(f"{word!r} is longer than {WORD_BYTES} bytes")
+        add_word(table, word, len(word), lower)
+    return 0
+
+
+# ---------------------------------------------------------------- tables
+
+cdef inline int fill_classes(uint8_t* classes, delimiters) except -1:
+    """Fill the classes of bytes that all recipes use."""
+    cdef int byte
+    for byte in range(256):
+        char = chr(byte)
+        kind = 0 if byte in delimiters else ORDINARY
+        if kind and byte < 128:
+            kind |= DIGIT if char.isdigit() else 0
+            kind |= NAME if char.isalnum() or char in "_$-" else 0
+            kind |= DOT if char == "." else 0
+            kind |= AT if char == "@" else 0
+        elif kind:
+            kind |= NAME
+        classes[byte] = kind
+    return 0
+
+
+cdef inline int gap_kind(str char) except -1:
+    for kind, chars in (
+        (SPACE, " \t\n\r\x0b\x0c"), (EQUALS, "="), (COLONS, ":"), (COMMA, ",;"), (OPENING, "([{"),
+        (CLOSING, ")]}"), (QUOTE, "\"'"), (LESS, "<"), (ESCAPE, "\x1b"),
+    ):
+        if char in chars:
+            return kind
+    return OTHERS
+
+
+cdef inline int fill_tables(Tables* tables, delimiters, units, labels, message_keys) except -1:
+    cdef int byte
+    fill_classes(tables.classes, delimiters)
+    for byte in range(256):
+        char = chr(byte)
+        kind = tables.classes[byte]
+        kind |= (SLASH if char in "/\\" else 0) | (DASH if char == "-" else 0)
+        kind |= NOT_HEX if kind and char not in "abcdefABCDEF" else 0
+        tables.classes[byte] = 0 if byte == ESC else kind
+        tables.gaps[byte] = gap_kind(char)
+    set_words(&tables.units, units)
+    set_words(&tables.labels, labels, True)
+    set_words(&tables.message_keys, message_keys, True)
+    return 0
 
 
 # ---------------------------------------------------------------- bytes
@@ -433,6 +487,43 @@ cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexce
 
 
 # ---------------------------------------------------------------- tokens
+
+cdef inline bint is_dotted(const uint8_t* classes, const uint8_t* token, size_t length) noexcept nogil:
+    cdef size_t i, dots = 0
+    cdef bint after_dot = True
+    while length and not classes[token[length - 1]] & NAME:
+        length -= 1
+    for i in range(length):
+        if token[i] == c".":
+            if after_dot:
+                return False
+            dots += 1
+            after_dot = True
+        elif classes[token[i]] & NAME:
+            after_dot = False
+        else:
+            return False
+    return dots >= 2 and not after_dot
+
+
+cdef inline bint is_of_class(
+    const uint8_t* classes, const uint8_t* token, size_t length, int held
+) noexcept nogil:
+    """Return whether a token is of class 1 to 4: `tokens.is_variable`."""
+    cdef size_t i
+    cdef uint8_t first = token[0]
+    if held & DIGIT:
+        return True
+    if (first == c"/" or first == c"\\") and length > 1:
+        return True
+    if first == c"~" and length > 2 and token[1] == c"/":
+        return True
+    if held & AT:
+        for i in range(1, length - 1):
+            if token[i] == c"@":
+                return True
+    return held & DOT and is_dotted(classes, token, length)
+
 
 cdef inline bint is_hex_group(Line* line, const Tables* tables, size_t start, size_t end) noexcept nogil:
     """Return whether a token without digits is a group of an address: class 7."""

@@ -1,0 +1,36 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
+# cython: freethreading_compatible=True
+"""`pieces` of `lines`, natively. What reads a line is in `_lines.pxd`, as the kernel includes it."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint8_t
+
+from stream_dedup.features import lines, tokens
+
+cdef Tables TABLES
+
+fill_tables(
+    &TABLES, tokens.LOG_DELIMITERS, tokens.UNITS, lines.TOP_LABELS, lines.MESSAGE_KEYS
+)
+
+
+def pieces(bytes text not None):
+    cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(text)
+    cdef bint variable
+    cdef Line line
+    cdef Piece piece
+    cdef list found = []
+    start_line(&line, at, PyBytes_GET_SIZE(text))
+    while next_piece(&line, &TABLES, &piece):
+        variable = piece.variable or at[piece.start] == SUBSTITUTE or is_of_class(
+            TABLES.classes, at + piece.start, piece.end - piece.start, piece.held
+        )
+        found.append((
+            piece.start, piece.end, variable, piece.assigned and not variable,
+            piece.absent,
+        ))
+    return found
+
+
+if (MAX_WORDS, SUBSTITUTE) != (lines.MAX_WORDS, tokens.SUBSTITUTE):
+    raise ImportError("the native reader of lines was built for another version: reinstall")
