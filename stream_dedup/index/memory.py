@@ -367,7 +367,7 @@ class MemoryIndex:
             rule = rule if found is not None else Rule.LEARNED
             lookup.add_alias(query, root.slot, searchable=rule is Rule.FINGERPRINT)
             answer = self._join(query, root, rule)
-            records.note(query.one_off, root.slot, ready, is_live)
+            records.note(query.one_off, root.slot, ready, is_live, outside=rule is not Rule.LEARNED)
         return answer
 
     def _merged(self, found: Slot | None, ready: Ready) -> _Cluster | None:

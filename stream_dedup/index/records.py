@@ -5,7 +5,8 @@ Theory of operation
 A *record* belongs to a key of patterns (`fingerprint.one_off`) and holds entries. Each names an
 open cluster:
 
-- `OWN`: the words of a pattern of the cluster are those of the key;
+- `OWN`: the words of its representative, or of a pattern that differs from that in learned words
+  alone, are those of the key;
 - a slot and a value: a pattern of the cluster has that word more, in that place;
 - a slot and `LEARNED`: so many values were seen there that the word is a variable; all patterns
   with the words of the key, and any word in that place or none, belong to the cluster.
@@ -14,7 +15,8 @@ For a pattern that no exact hash knows, `find` asks in this order:
 
 1. a slot that was learned, in the record of the pattern's own key or of a slot's key;
 2. the same words, if they are four or more; or one word more or less, where at least three other
-   words are common, four if it is the last one; the first is never missing.
+   words are common, four if it is the last one; the first is never missing. What has joined a
+   cluster in this way leads no other pattern to it: clusters do not drift.
 
 Then the pattern's values are noted in the records of all its slots. A slot that thereby sees the
 last value that is wanted is learned, and the clusters found there merge (`ready`, `note`).
@@ -182,11 +184,11 @@ class Records:
             same = [entry.owner for entry in own if entry.number == OWN]
             if same:
                 return same[0], False, seen
-        more = [e for e in own if e.number != OWN and may_be_missing(e.number, words + 1)]
+        more = [e for e in own if e.first and may_be_missing(e.number, words + 1)]
         less = [e for s, e in there if e.number == OWN and may_be_missing(s.number, words)]
         found = older(entry.owner for entry in more + less)
         for entry in more:  # the cluster's pattern shows that the word may be missing
-            if entry.owner is found and entry.first:
+            if entry.owner is found:
                 found.learned |= 1 << entry.number
         return found, False, seen
 
@@ -241,7 +243,14 @@ class Records:
             self.note(owner.one_off, owner, Ready(set(), {}), is_live, first=True)
 
     def note(
-        self, one_off: bytes, owner: Slot, ready: Ready, is_live: IsLive, *, first: bool = False
+        self,
+        one_off: bytes,
+        owner: Slot,
+        ready: Ready,
+        is_live: IsLive,
+        *,
+        first: bool = False,
+        outside: bool = False,
     ) -> None:
         """Note the values of a pattern of a cluster.
 
@@ -251,6 +260,8 @@ class Records:
             ready: as returned before; the clusters there have merged into this one.
             is_live: tells whether a cluster takes the event.
             first: whether it is the pattern of the cluster's representative.
+            outside: whether it differs from that in more than learned words. Then it teaches values
+                but leads no other pattern to the cluster, which would drift.
         """
         numbers = array("Q", one_off)
         own, keys = numbers[0], slot_keys(numbers)
@@ -258,7 +269,8 @@ class Records:
             return
         records = self._of_group.setdefault(owner.group, {})
         record = _entries(records, own)
-        if not any(entry.number == OWN and is_live(entry.owner) for entry in record):
+        named = any(entry.number == OWN and is_live(entry.owner) for entry in record)
+        if not outside and not named:
             kept = [entry for entry in record if entry.number != OWN]
             self._put(records, own, kept, Entry(OWN, 0, owner, first), is_live)
         for index, key in enumerate(keys):

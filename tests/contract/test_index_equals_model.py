@@ -252,7 +252,8 @@ class Model:
         else:
             answer = self.open(own, identity, query, now_us)
         if query.one_off:
-            self.note(query, keys, ready, answer.cluster, first=not found)
+            outside = bool(found) and rule is not Rule.LEARNED
+            self.note(query, keys, ready, answer.cluster, first=not found, outside=outside)
         return answer
 
     def by_name(self, query: Query, identity: int) -> Cluster | None:
@@ -365,12 +366,12 @@ class Model:
         same = [entry for entry in own if entry.number == OWN]
         if same and keys.words >= 4:
             return self.oldest(same), False
-        more = [e for e in own if e.number != OWN and may_be_missing(e.number, keys.words + 1)]
+        more = [e for e in own if e.first and may_be_missing(e.number, keys.words + 1)]
         less = [e for s, e in there if e.number == OWN and may_be_missing(s.number, keys.words)]
         found = self.oldest(more + less)
         for entry in more:
             if found is not None and entry.cluster == found.identity:
-                found.learned |= (1 << entry.number) * entry.first
+                found.learned |= 1 << entry.number
         return found, False
 
     def ready(self, query: Query, keys: Keys) -> tuple[list[WordSlot], list[int]]:
@@ -419,7 +420,14 @@ class Model:
         return root
 
     def note(
-        self, query: Query, keys: Keys, ready: list[WordSlot], identity: int, *, first: bool
+        self,
+        query: Query,
+        keys: Keys,
+        ready: list[WordSlot],
+        identity: int,
+        *,
+        first: bool,
+        outside: bool,
     ) -> None:
         cluster = self.open_one(identity)
 
@@ -432,7 +440,7 @@ class Model:
                 e for e in self.entries if (e.group, e.key, e.number) != place or e in kept
             ]
 
-        if not any(entry.number == OWN for entry in self.live(query, keys.own)):
+        if not outside and not any(e.number == OWN for e in self.live(query, keys.own)):
             drop(keys.own, OWN, [])
             add(keys.own, OWN, 0, shown=first)
         for slot in keys.slots:

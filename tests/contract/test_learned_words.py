@@ -78,6 +78,23 @@ def test_one_word_more_or_less_is_the_same_cluster(start: Start) -> None:
     assert [first.rule, more.rule, less.rule] == [Rule.NEW, Rule.WORDS, Rule.WORDS]
 
 
+def test_what_has_joined_by_one_word_leads_no_other_line_to_the_cluster(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    first = add(index, 0, "payment for the order processed")
+    longer = add(index, 1, "payment for the order was processed")
+    longest = add(index, 2, "payment for the order was manually processed")
+    shorter = add(index, 3, "payment for order was processed")
+    assert longer.cluster == first.cluster
+    assert len({first.cluster, longest.cluster, shorter.cluster}) == 3
+
+
+def test_a_learned_pattern_leads_lines_of_one_word_more(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    answers = [add(index, n, session(name)) for n, name in enumerate(NAMES[:5])]
+    root = answers[-1].cluster
+    assert add(index, 5, "session closed for user bob today").cluster == root
+
+
 def test_a_pattern_shows_which_word_may_be_missing(start: Start) -> None:
     index = start(recipe=LEARNS)
     first = add(index, 0, "connection closed by peer today")

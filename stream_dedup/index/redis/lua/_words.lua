@@ -307,7 +307,7 @@ do  -- a script has room for 200 local names
       end
     end
     for i = 1, #own do
-      if own[i].number ~= OWN and may_be_missing(own[i].number, q.words + 1) then
+      if own[i].first and may_be_missing(own[i].number, q.words + 1) then
         best = oldest(best, live(own[i], own_record))
       end
     end
@@ -404,8 +404,9 @@ do  -- a script has room for 200 local names
     if q.words > 0 and q.plain and not q.slots and not any_changed then return sub(PATTERNS, q.keys_at, q.places_at - 1) end
   end
 
-  -- Note the values of a pattern of a cluster; `first` if it is its representative's.
-  function note_words(q, c, numbers, live, first)
+  -- Note the values of a pattern of a cluster; `first` if it is its representative's, `outside` if it differs
+  -- from that in more than learned words.
+  function note_words(q, c, numbers, live, first, outside)
     if not q.slots then
       if c.is_noted then
         work = work + #c[C_RECORD_KEYS] / KEY_BYTES * FIELD_WORK
@@ -417,7 +418,7 @@ do  -- a script has room for 200 local names
     if not has_room(c, 1 + #q.slots) then return end
     local own = q.own_record
     forget_former(own, c)
-    if #live_entries(own, OWN, live) == 0 then
+    if not outside and #live_entries(own, OWN, live) == 0 then
       if #entries_of(own, OWN) > 0 then filter(own, function(entry) return entry.number ~= OWN end) end
       put(own, c, OWN, string.rep('\0', ENTRY_VALUE_BYTES), first, live)
     end

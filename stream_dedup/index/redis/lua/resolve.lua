@@ -586,7 +586,7 @@ local function resolve_by_words(q, own)
   local distance = from(root[C_FINGERPRINT])
   add_alias(q, root, distance, rule == BY_FINGERPRINT)
   join(root, q)
-  note_words(q, root, numbers, live, false)
+  note_words(q, root, numbers, live, false, rule ~= BY_LEARNED)
   if root.is_changed then dirty[root.id] = root end
   return root, distance, rule
 end
