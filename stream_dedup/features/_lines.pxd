@@ -61,6 +61,7 @@ cdef struct Tables:
     Words units
     Words labels
     Words message_keys
+    Words outcome_keys
 
 cdef struct Close:  # the end of a string: see `find_close`
     size_t looked
@@ -192,7 +193,9 @@ cdef inline int gap_kind(str char) except -1:
     return OTHERS
 
 
-cdef inline int fill_tables(Tables* tables, delimiters, units, labels, message_keys) except -1:
+cdef inline int fill_tables(
+    Tables* tables, delimiters, units, labels, message_keys, outcome_keys
+) except -1:
     cdef int byte
     fill_classes(tables.classes, delimiters)
     for byte in range(256):
@@ -205,6 +208,7 @@ cdef inline int fill_tables(Tables* tables, delimiters, units, labels, message_k
     set_words(&tables.units, units)
     set_words(&tables.labels, labels, True)
     set_words(&tables.message_keys, message_keys, True)
+    set_words(&tables.outcome_keys, outcome_keys, True)
     return 0
 
 
@@ -217,6 +221,19 @@ cdef inline bint is_blank(uint8_t byte) noexcept nogil:
 cdef inline bint is_word_byte(uint8_t byte) noexcept nogil:
     return (c"a" <= byte <= c"z" or c"A" <= byte <= c"Z" or c"0" <= byte <= c"9"
             or byte == c"_" or byte >= 128)
+
+
+cdef inline bint is_lower(uint8_t byte) noexcept nogil:
+    return c"a" <= byte <= c"z"
+
+
+cdef inline bint is_upper(uint8_t byte) noexcept nogil:
+    return c"A" <= byte <= c"Z"
+
+
+cdef inline bint divides(uint8_t byte) noexcept nogil:
+    """Return whether a byte is between the parts of a key."""
+    return byte == c"_" or byte == c"." or byte == c"-"
 
 
 cdef inline bint is_hex_digit(uint8_t byte) noexcept nogil:
@@ -327,7 +344,29 @@ cdef inline const Close* find_close(Line* line, size_t at, uint8_t quote) noexce
 
 
 cdef inline bint is_message_key(const Line* line, const Tables* tables) noexcept nogil:
-    return holds(&tables.message_keys, line.text + line.last, line.last_end - line.last, True)
+    """Return whether the last token is a key whose value says what happened."""
+    cdef const uint8_t* text = line.text
+    cdef size_t start = line.last, end = line.last_end, i = end
+    if holds(&tables.message_keys, text + start, end - start, True):
+        return True
+    while i > start and is_lower(text[i - 1]):
+        i -= 1
+    if i == start:
+        return False
+    if is_upper(text[i - 1]):  # of "lastError"; or all of "LAST_ERROR"
+        i -= 1
+        if i + 1 == end:
+            while i > start and is_upper(text[i - 1]):
+                i -= 1
+            if i == start or not divides(text[i - 1]):
+                return False
+        elif i == start or not (
+            divides(text[i - 1]) or is_lower(text[i - 1]) or c"0" <= text[i - 1] <= c"9"
+        ):
+            return False
+    elif not divides(text[i - 1]):
+        return False
+    return holds(&tables.outcome_keys, text + i, end - i, True)
 
 
 cdef inline bint has_words(const uint8_t* text, size_t length) noexcept nogil:
@@ -343,7 +382,7 @@ cdef inline bint has_words(const uint8_t* text, size_t length) noexcept nogil:
 
 
 cdef inline int take_string(
-    Line* line, const Tables* tables, size_t at, uint8_t quote, Piece* piece
+    Line* line, const Tables* tables, size_t at, uint8_t quote, bint behind_word, Piece* piece
 ) noexcept nogil:
     """Take a string: 0 if there is none, 1 if its words are words, 2 if it is one value."""
     cdef const Close* found = find_close(line, at + 1, quote)
@@ -361,7 +400,7 @@ cdef inline int take_string(
     line.blank = False
     line.at = at + 1
     words = quote == c"'" and line.depth and follower == c":"  # a key
-    if role == ASSIGNED or role == COLON or role == SPACED or role == JSON:
+    if role == ASSIGNED or role == COLON or role == SPACED or role == JSON or behind_word:
         words = words or is_message_key(line, tables)
     if not (
         role == ASSIGNED or role == JSON
@@ -422,7 +461,7 @@ cdef inline bint take_quote(
     elif line.plain and at <= line.plain:
         return False
     line.role = role
-    taken = take_string(line, tables, at, quote, piece)
+    taken = take_string(line, tables, at, quote, behind_word, piece)
     if taken == 0:
         line.role = QUOTED if behind else OTHER
     return taken == 2
@@ -506,6 +545,15 @@ cdef inline bint is_dotted(const uint8_t* classes, const uint8_t* token, size_t 
     return dots >= 2 and not after_dot
 
 
+cdef inline bint is_exception(const uint8_t* classes, const uint8_t* token, size_t length) noexcept nogil:
+    """Return whether a dotted name is that of an exception: `tokens.is_exception`."""
+    while length and not classes[token[length - 1]] & NAME:
+        length -= 1
+    if length >= 5 and memcmp(token + length - 5, b"Error", 5) == 0:
+        return True
+    return length >= 9 and memcmp(token + length - 9, b"Exception", 9) == 0
+
+
 cdef inline bint is_of_class(
     const uint8_t* classes, const uint8_t* token, size_t length, int held
 ) noexcept nogil:
@@ -522,7 +570,7 @@ cdef inline bint is_of_class(
         for i in range(1, length - 1):
             if token[i] == c"@":
                 return True
-    return held & DOT and is_dotted(classes, token, length)
+    return held & DOT and is_dotted(classes, token, length) and not is_exception(classes, token, length)
 
 
 cdef inline bint is_hex_group(Line* line, const Tables* tables, size_t start, size_t end) noexcept nogil:
@@ -580,7 +628,7 @@ cdef inline bint is_structured(const Tables* tables, const uint8_t* token, size_
         ):
             separators += 1
     if separators > 1:
-        return True
+        return not is_exception(classes, token, length)
     if not held & DOT:
         return False
     while length and not classes[token[length - 1]] & NAME:
@@ -623,6 +671,19 @@ cdef inline bint is_value(const Line* line, const Tables* tables, size_t end) no
     else:
         return False
     return value and not is_message_key(line, tables)
+
+
+cdef inline bint is_assigned(
+    const Line* line, const Tables* tables, size_t start, size_t end
+) noexcept nogil:
+    """Return whether a word, alone in double quotes or not, is the value of a key."""
+    cdef const uint8_t* text = line.text
+    if text[start - 1] == c'"':
+        if start < 2 or end == line.length or text[end] != c'"':
+            return False
+        start -= 1
+        end += 1
+    return text[start - 1] == c"=" and is_closed(line, end) and not is_message_key(line, tables)
 
 
 cdef inline bint is_unit(const Tables* tables, const uint8_t* token, size_t length) noexcept nogil:
@@ -761,7 +822,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
             end == start + 1 and end < line.length and text[end] == c"'"
             and (text[start] == c"b" or text[start] == c"u") and end > line.plain
         ):
-            taken = take_string(line, tables, end, c"'", piece)
+            taken = take_string(line, tables, end, c"'", False, piece)
             if taken == 2:
                 return True
             if taken:
@@ -794,11 +855,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
             variable = variable or line.within != 0
             if variable and text[start] | 0x20 == c"n":
                 piece.absent = is_absent(text + start, end - start)
-        piece.assigned = (
-            line.role == ASSIGNED and not line.depth and text[start - 1] == c"="
-            and is_closed(line, end)
-            and not is_message_key(line, tables)
-        )
+        piece.assigned = not line.depth and start and is_assigned(line, tables, start, end)
         line.at = line.last_end = line.end = end
         line.last = start
         line.blank = True

@@ -10,7 +10,8 @@ from stream_dedup.features import lines, tokens
 cdef Tables TABLES
 
 fill_tables(
-    &TABLES, tokens.LOG_DELIMITERS, tokens.UNITS, lines.TOP_LABELS, lines.MESSAGE_KEYS
+    &TABLES, tokens.LOG_DELIMITERS, tokens.UNITS, lines.TOP_LABELS, lines.MESSAGE_KEYS,
+    lines.OUTCOME_KEYS,
 )
 
 

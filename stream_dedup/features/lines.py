@@ -67,6 +67,7 @@ from stream_dedup.features.tokens import (
     TRAILING_PUNCTUATION,
     UNITS,
     Token,
+    is_exception,
     is_variable,
     merged,
     tokenise,
@@ -96,9 +97,14 @@ MESSAGE_KEYS = frozenset(
     b"msg message text log event type kind action operation op method error err errmsg exception "
     b"reason cause description detail details title subject summary problem warning alert "
     b"alertname status state result outcome code command query sql statement textpayload @m "
-    b"@mt".split()
+    b"@mt decision verdict conclusion phase severity failure eventname eventtype".split()
 )
 """Keys whose values say what happened, lower case: their words stay words."""
+
+OUTCOME_KEYS = frozenset(
+    b"code error err message msg reason result state status cause exception outcome".split()
+)
+"""Keys that are message keys also as the last part of a name, behind other letters, lower case."""
 
 ABSENT = frozenset((b"null", b"none", b"nil"))
 """What stands for a value that is not there, lower case."""
@@ -127,6 +133,9 @@ _BLANK = re.compile(rb"[%b]*+" % _SPACES)
 _DIGIT = re.compile(rb"[0-9]")
 _SUBSTITUTE = bytes([SUBSTITUTE])
 _NAME_BYTES = re.compile(_NAME + rb"++")
+_LAST_PART = re.compile(  # of a key: "status" of "job_status", "Code" of "errorCode"
+    rb"(?:(?<=[_.-])(?:[A-Z]++|[A-Za-z][a-z]*+)|(?<=[a-z0-9])[A-Z][a-z]*+)\Z"
+)
 _WORD_BYTE = re.compile(rb"[A-Za-z0-9_\x80-\xff]")
 _RUN_OF_WORD_BYTES = re.compile(rb"[A-Za-z0-9_\x80-\xff]++")
 
@@ -359,7 +368,7 @@ class _Scanner:
             return at + 1
         elif at <= self._plain:
             return at + 1
-        after = self._string(at, quote, role)
+        after = self._string(at, quote, role, behind_word=behind_word)
         if after < 0:
             self._role = _QUOTED if at == self._end else _OTHER
             return at + 1
@@ -379,7 +388,7 @@ class _Scanner:
         before = self._pieces[-1]
         return _DIGIT.search(self._text, before.start, before.end) is not None
 
-    def _string(self, at: int, quote: bytes, role: int) -> int:
+    def _string(self, at: int, quote: bytes, role: int, *, behind_word: bool = False) -> int:
         """Take a string; return where to go on, or -1 if there is none."""
         text = self._text
         found = self._close(at + 1, quote)
@@ -391,7 +400,7 @@ class _Scanner:
         self._role = _OTHER
         self._blank = False
         words = quote == b"'" and self._depth > 0 and follower == b":"  # a key
-        if role in _KEYED:
+        if role in _KEYED or behind_word:
             words = words or self._is_message_key()
         keyed = (
             role in (_ASSIGNED, _JSON)
@@ -463,10 +472,9 @@ class _Scanner:
         variable = (
             self._is_hex_group(start, end) or is_variable(token) or self._is_structured(token)
         )
-        assigned = False
         if not variable and role != _OTHER:
             variable = self._is_value(end, role)
-            assigned = role == _ASSIGNED and not self._depth and self._is_assigned(start, end)
+        assigned = not variable and not self._depth and self._is_assigned(start, end)
         if not variable and self._blank and self._pieces[-1].variable:
             variable = self._is_number() and token.rstrip(b".") in UNITS
         if self._is_optional(token, end) and not (role in _KEYED and self._is_message_key()):
@@ -525,7 +533,7 @@ class _Scanner:
         if token.startswith((b"./", b"../")):
             return len(token.lstrip(b".")) > 1
         if len(_SEPARATED.findall(token)) > 1:
-            return True
+            return not is_exception(token)
         name, _, label = token.rstrip(TRAILING_PUNCTUATION).rpartition(b".")
         return label.lower() in TOP_LABELS and _NAME_BYTES.fullmatch(name) is not None
 
@@ -533,8 +541,12 @@ class _Scanner:
         return end == len(self._text) or self._text[end] in _AFTER_VALUE
 
     def _is_assigned(self, start: int, end: int) -> bool:
-        behind_key = self._text[start - 1 : start] == b"="
-        return behind_key and self._is_closed(end) and not self._is_message_key()
+        text = self._text
+        if text[start - 1 : start] == b'"':  # alone in quotes
+            start, end = start - 1, end + 1 if text[end : end + 1] == b'"' else -1
+        if end < 0 or text[start - 1 : start] != b"=" or not self._is_closed(end):
+            return False
+        return not self._is_message_key()
 
     def _is_value(self, end: int, role: int) -> bool:
         text = self._text
@@ -556,7 +568,15 @@ class _Scanner:
 
     def _is_message_key(self) -> bool:
         start, end = self._last
-        return self._text[start:end].lower() in MESSAGE_KEYS if start >= 0 else False
+        return start >= 0 and is_message_key(self._text[start:end])
+
+
+def is_message_key(key: bytes) -> bool:
+    """Return whether the value of a key says what happened, as of ``msg`` and ``errorCode``."""
+    if key.lower() in MESSAGE_KEYS:
+        return True
+    last = _LAST_PART.search(key)
+    return last is not None and last[0].lower() in OUTCOME_KEYS
 
 
 def _names(text: bytes) -> Iterator[Piece]:

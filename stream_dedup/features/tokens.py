@@ -87,6 +87,9 @@ CALENDAR_NAMES = frozenset(
 _DIGIT = re.compile(rb"[0-9]")
 _NAME_BYTE = rb"[A-Za-z0-9_$\x80-\xff-]"
 _DOTTED = re.compile(_NAME_BYTE + rb"+(?:\." + _NAME_BYTE + rb"+){2,}")
+EXCEPTIONS = (b"Exception", b"Error")
+"""Ends of the names of exceptions, which say what happened."""
+
 TRAILING_PUNCTUATION = bytes(
     byte for byte in range(128) if not (chr(byte).isalnum() or byte in b"_$-")
 )
@@ -124,8 +127,16 @@ def is_variable(token: bytes) -> bool:
         or (token[0] in b"/\\" and len(token) > 1)
         or (token.startswith(b"~/") and len(token) > 2)
         or b"@" in token[1:-1]
-        or _DOTTED.fullmatch(token.rstrip(TRAILING_PUNCTUATION)) is not None
+        or (
+            _DOTTED.fullmatch(token.rstrip(TRAILING_PUNCTUATION)) is not None
+            and not is_exception(token)
+        )
     )
+
+
+def is_exception(token: bytes) -> bool:
+    """Return whether a dotted name is that of an exception."""
+    return token.rstrip(TRAILING_PUNCTUATION).endswith(EXCEPTIONS)
 
 
 def tokenise(text: bytes, split: re.Pattern[bytes], classes: bool) -> Iterator[Token]:

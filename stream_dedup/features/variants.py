@@ -52,7 +52,20 @@ OUTCOMES = frozenset(
     revoke revoked valid invalid found missing locked unlocked added removed created deleted
     mounted unmounted attached detached installed uninstalled complete completed incomplete
     aborted cancelled canceled expired normal abnormal hit miss
-    not never without cannot unable
+    not never without cannot unable nor neither almost nearly hardly barely partially
+    skip skipped skipping timeout lock unlock locking unlocking
+    mount unmount mounting unmounting attach detach attaching detaching
+    enabling disabling opening closing connecting disconnecting allowing denying granting revoking
+    add remove adding removing create delete creating deleting install uninstall installing
+    uninstalling accepting rejecting
+    trusted untrusted verified unverified authorized unauthorized authenticated unauthenticated
+    registered unregistered blocked unblocked loaded unloaded responsive unresponsive encrypted
+    unencrypted consistent inconsistent matched mismatch mismatched correct incorrect supported
+    unsupported
+    increased decreased increasing decreasing raised cleared gained lost paused resumed
+    promoted demoted charged refunded credited debited permitted forbidden acquired released
+    upload download uploaded downloaded above below killed approved declined
+    nicht kein keine niet geen nunca jamais nie inte ikke
     """.split()
 )
 """Words that say how something ended or how it is: lower case.
@@ -102,13 +115,15 @@ _STATUS = re.compile(rb"[1-5][0-9][0-9]")
 _SEVERITY = re.compile(
     rb"[%b][0-9]{4}(?:[0-9]{4})?(?= [0-9]{2}:[0-9]{2}:[0-9]{2})" % bytes(SEVERITIES)
 )
+_NEGATION = re.compile(rb"[nN]'")
+_NAMED_NUMBER = re.compile(rb"[0-9]++/(.++)", re.DOTALL)
 _VERSION = re.compile(rb"HTTP/[0-9](?:\.[0-9])?", re.IGNORECASE)
 _TIMES = re.compile(rb"[-+]?[0-9]++(?:/[-+]?[0-9]++){4}")
 _AFTER_VERSION = frozenset(b'" ')
 _AFTER_KEY = frozenset(b"\"' =:")
 _TO_STATUS = re.compile(  # from the end of a method
     rb"[ \"']{1,8}+(?:/|https?://)[^ \"']*+[ \"'=>:|-]{1,8}+"
-    rb"(?=[0-9]{3}(?:[\s\"'|)\]]|[,;](?:\s|\Z)|\Z))"
+    rb"(?=[0-9]{3}(?:[\s\"'|)\]]|[,;](?:\s|\Z)|\Z))(?![0-9]{3} - )"
 )
 _WORD_BEHIND = re.compile(rb" +([^\s,;)\]\"'|]++)")
 _MICROSECONDS = frozenset({"\N{MICRO SIGN}s".encode(), "\N{GREEK SMALL LETTER MU}s".encode()})
@@ -212,7 +227,8 @@ def variant_words(
     for start, end in spans:
         word = protected_word(text, start, end, protected, levels)
         if word:
-            yield VariantWord(word, start, end, False)
+            named = _NAMED_NUMBER.match(text, start, end)
+            yield VariantWord(word, named.start(1) if named else start, end, False)
         elif levels and is_severity(text, start, end):
             yield VariantWord(SEVERITIES[text[start]], start, end, True)
         elif status:
@@ -228,10 +244,14 @@ def protected_word(
     text: bytes, start: int, end: int, protected: frozenset[bytes], levels: frozenset[bytes]
 ) -> bytes:
     """Return a token as the protected word that it is, or nothing; arguments as above."""
-    word = text[start:end].rstrip(ENDINGS).lower()
-    if word not in protected or (word in levels and _is_of_other_key(text, start)):
-        return b""
-    return word
+    token = text[start:end]
+    word = token.rstrip(ENDINGS).lower()
+    if word in protected:
+        return b"" if word in levels and _is_of_other_key(text, start) else word
+    if word == b"t" and b"not" in protected and _NEGATION.fullmatch(text, max(start - 2, 0), start):
+        return b"not"
+    named = _NAMED_NUMBER.fullmatch(word)
+    return named[1] if named and named[1] in protected and named[1] not in levels else b""
 
 
 def is_key(text: bytes, end: int) -> bool:

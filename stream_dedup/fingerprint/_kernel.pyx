@@ -31,7 +31,7 @@ from libc.string cimport memcmp, memcpy, memset, strlen, strstr
 
 import array
 
-from stream_dedup.features.lines import MAX_GROUP, MESSAGE_KEYS, TOP_LABELS
+from stream_dedup.features.lines import MAX_GROUP, MESSAGE_KEYS, OUTCOME_KEYS, TOP_LABELS
 from stream_dedup.features import lines
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER, UNITS
 from stream_dedup.features.variants import (
@@ -49,6 +49,7 @@ from stream_dedup.tables import sketches
 from stream_dedup.features._lines cimport (
     DIGIT,
     MAX_WORDS,
+    SLASH,
     SUBSTITUTE,
     Line,
     Piece,
@@ -1031,6 +1032,7 @@ cdef class Kernel:
     cdef Word* protected
     cdef uint64_t severities[256]  # identities of levels, by their letters; 0 for other bytes
     cdef size_t protected_mask
+    cdef const Word* negation  # "not", if it is protected
     cdef uint32_t protected_lengths[256]  # by first letter: bit n for words of n bytes
     cdef uint32_t protected_pairs[256]  # by first letter: bit n for second ones whose low bits are n
     cdef bint statuses
@@ -1043,14 +1045,16 @@ cdef class Kernel:
     def __cinit__(self, recipe, key):
         self.weight_keys = NULL
         self.weight_values = NULL
-        self.protected = NULL
+        self.protected = self.negation = NULL
         self.known = NULL
 
     def __init__(self, recipe, key):
         cdef int byte
         self.secret = secret_of(key)
         fill_classes(self.classes, recipe.delimiters)
-        fill_tables(&self.tables, recipe.delimiters, UNITS, TOP_LABELS, MESSAGE_KEYS)
+        fill_tables(
+            &self.tables, recipe.delimiters, UNITS, TOP_LABELS, MESSAGE_KEYS, OUTCOME_KEYS
+        )
         set_words(&self.level_keys, LEVEL_KEYS, True)
         self.set_calendar()
         settings = recipe.fingerprint
@@ -1149,6 +1153,8 @@ cdef class Kernel:
             while self.protected[slot].used:
                 slot = (slot + 1) & self.protected_mask
             self.protected[slot] = Word(head, tail, siphash(key, word), True, word in levels)
+            if word == b"not":
+                self.negation = &self.protected[slot]
             for first in (word[0], ord(chr(word[0]).upper())):
                 self.protected_lengths[first] |= <uint32_t>1 << len(word)
                 if len(word) > 1:
@@ -1219,7 +1225,7 @@ cdef class Kernel:
     cdef inline bint may_be_protected(self, const uint8_t* token, size_t length) noexcept nogil:
         """Return whether a protected word has a token's first letter and length, endings aside."""
         cdef uint8_t last = token[length - 1]
-        if last == c"." or last == c"!":
+        if last == c"." or last == c"!" or (length == 1 and last | 0x20 == c"t"):
             return True
         if length > MAX_WORD or not self.protected_lengths[token[0]] >> length & 1:
             return False
@@ -1230,12 +1236,30 @@ cdef class Kernel:
     ) noexcept nogil:
         """Return the protected word that a token is, or NULL: `variants.protected_word`."""
         cdef const uint8_t* token = text + start
+        cdef const Word* word
+        cdef size_t digits = 0
+        while length and (token[length - 1] == c"." or token[length - 1] == c"!"):
+            length -= 1
+        word = self.protected_at(token, length)
+        if word != NULL:
+            return NULL if word.level and self.is_of_other_key(text, start) else word
+        if length == 1 and token[0] | 0x20 == c"t":  # of "can't"
+            if start > 1 and text[start - 1] == c"'" and text[start - 2] | 0x20 == c"n":
+                return self.negation
+            return NULL
+        while digits < length and c"0" <= token[digits] <= c"9":
+            digits += 1
+        if digits == 0 or digits == length or token[digits] != c"/":
+            return NULL
+        word = self.protected_at(token + digits + 1, length - digits - 1)
+        return NULL if word != NULL and word.level else word
+
+    cdef inline const Word* protected_at(self, const uint8_t* token, size_t length) noexcept nogil:
+        """Return the protected word with these bytes in lower case, or NULL."""
         cdef uint8_t lower[MAX_WORD]
         cdef uint64_t head, tail
         cdef size_t slot, i
         cdef uint8_t byte
-        while length and (token[length - 1] == c"." or token[length - 1] == c"!"):
-            length -= 1
         if length > MAX_WORD or not self.protected_lengths[token[0]] >> length & 1:
             return NULL
         memset(lower, 0, MAX_WORD)
@@ -1249,8 +1273,6 @@ cdef class Kernel:
         slot = word_slot(head, tail) & self.protected_mask
         while self.protected[slot].used:
             if self.protected[slot].head == head and self.protected[slot].tail == tail:
-                if self.protected[slot].level and self.is_of_other_key(text, start):
-                    return NULL
                 return &self.protected[slot]
             slot = (slot + 1) & self.protected_mask
         return NULL
@@ -1372,6 +1394,8 @@ cdef class Kernel:
                 if piece.held & DIGIT:
                     if self.is_severity(text, part.length, start, piece.end):
                         push_hash(variant, self.severities[text[start]])
+                    elif piece.held & SLASH and c"0" <= text[start] <= c"9":
+                        word = self.find_protected(text, start, size)
                 elif self.may_be_protected(text + start, size):
                     word = self.find_protected(text, start, size)
                 if word != NULL:
@@ -2351,6 +2375,8 @@ cdef size_t status_after_method(
         return 0
     status = at
     at += 3
+    if at + 3 <= length and memcmp(text + at, b" - ", 3) == 0:  # the port in a log of IIS
+        return 0
     if at < length:
         if text[at] == c"," or text[at] == c";":
             if at + 1 < length and not is_space(text[at + 1]):

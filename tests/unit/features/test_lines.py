@@ -24,6 +24,7 @@ from tests.strategies import log_lines, raw_bytes
 
 LOGS = load_recipe("logs")
 READER = LineReader(LOGS, reference=True)
+PAIRS = [(bytes([97 + n]), bytes([107 + n])) for n in range(8)]
 NATIVE_READER = LineReader(LOGS)
 NATIVE = native_module().Kernel(LOGS, PUBLIC_KEY)
 REFERENCE = ReferenceKernel(LOGS, PUBLIC_KEY)
@@ -192,6 +193,14 @@ def test_a_group_of_at_most_so_many_tokens_is_kept_once(size: int) -> None:
         ("to Optional[(ok=true)] x", "to Optional[(ok=false)] x"),
         ('job "failed" at 1', 'job "passed" at 1'),
         ('operation "copy" of 1', 'operation "move" of 1'),
+        ("failed with result 'exit-code'", "failed with result 'oom-kill'"),
+        ('{"errorMessage":null,"n":1}', '{"errorMessage":"disk is full","n":1}'),
+        ('{"errorCode":"AccessDenied","n":1}', '{"errorCode":"Throttling","n":1}'),
+        ('{"eventName":"GetBucketAcl","n":1}', '{"eventName":"StopLogging","n":1}'),
+        ("order(order_status=paid, n=1)", "order(order_status=chargeback, n=1)"),
+        ("(LAST_ERROR=none, n=1)", "(LAST_ERROR=reset, n=1)"),
+        ("failed: java.net.ConnectException", "failed: java.lang.OutOfMemoryError"),
+        ("failed: requests.exceptions.ConnectionError.", "failed: sqlalchemy.exc.IntegrityError."),
         ('a.go:7] "RemoveContainer" id="x"', 'a.go:7] "SyncLoop" id="x"'),
     ],
 )
@@ -215,6 +224,8 @@ def test_structure_hides_no_difference_that_counts(left: str, right: str) -> Non
         ("sent to: ftp://a/b x", "sent to: http://c/d?e=f x"),
         ("set to Optional.empty", "set to Optional[(offset=7, segment=[0:9])]"),
         ('drop index "a_key" x', 'drop index "b_key" x'),
+        ('{"statusText":"a","barcode":"b","n":1}', '{"statusText":"c","barcode":"d","n":2}'),
+        ("at java.net.Socket.connect 1", "at java.lang.Thread.run 2"),
         ("\x1b[1mstarting\x1b[0m a", "starting a"),
     ],
 )
@@ -246,6 +257,27 @@ def test_lines_that_differ_in_values_alone_are_one(left: str, right: str) -> Non
 )
 def test_patterns_of_structured_lines(line: bytes, expected: str) -> None:
     assert Patterns(LOGS).pattern(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'"Reconciling" namespace="aa" name="qa" n="1"', [b"aa", b"qa"]),
+        (b"user=ann host=web, n=1", [b"ann", b"web"]),
+        (b'a="two words" b="x y c="z" d=y" e=x(k="v") msg="w" f=""', [b"z"]),
+        (b'["k="v" k="w"', []),
+        (b'="a" b="c', [b"a"]),
+    ],
+)
+def test_words_that_are_values_of_keys_are_assigned(line: bytes, words: list[bytes]) -> None:
+    assert [token.text for token in READER.read(line).tokens if token.assigned] == words
+    assert _lines.pieces(line) == lines.pieces(line)
+
+
+def test_quoted_values_of_keys_are_learned_together() -> None:
+    given = [b'"Reconciling" namespace="%b" name="%b"' % (a * 2, b * 2) for a, b in PAIRS]
+    clusters = {decision.cluster for decision in Deduplicator("logs").process(given)[-3:]}
+    assert len(clusters) == 1
 
 
 def test_a_pattern_shows_values_of_keys_that_are_learned() -> None:
@@ -284,6 +316,8 @@ PIECES = st.sampled_from(
             b"level=info",
             b"user=info",
         ),
+        *(b"errorCode", b"LAST_ERROR", b"job_Status", b"x1Err", b"result ", b'="ab"', b"n't"),
+        *(b"1/FAILED", b"a.b.c", b"Exception", b"x.y.ZError", b"/Error"),
         *(b"Optional", b"Some", b"Optional.empty", b"null", b"None", b"://", b"http://x/"),
         *(b"failed", b"a.com", b"x/y/z", b"./a", b"Mon", b"status", b"200", b"\xc3\xa9", b"\x00"),
     ]

@@ -56,6 +56,11 @@ def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
         ),
         ("user=info name=fatal a_very_long_name_of=warn x.y-z=notice", []),
         ("user=down =info user= info", ["down", "info", "info"]),
+        # behind the number of an exit status, as systemd writes it
+        ("status=0/SUCCESS status=1/FAILURE.", ["success", "failure"]),
+        ("203/EXEC 1/x/FAILURE x1/FAILURE 1/ /FAILURE 1/FAILURES? 1/INFO", []),
+        # negations
+        ("it can't, didn't and DON'T x't n't a 't n 't ant'", ["not", "not", "not", "not"]),
         # levels of klog and glog
         (
             "I1126 10:02:11.314159       1 a.go:5] W0101 00:00:00 E1231 23:59:59",
@@ -101,6 +106,7 @@ def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
         ("GET /a 120 KB, GET /b 120  seconds, GET /c 120 \u00b5s GET /d 120 ms. GET /e 120 h", []),
         ("GET /a 120,5 ms, GET /b 120;5", []),
         ("GET /a 200 ms-auth GET /b 301 s3 GET /c 404 MB/s", ["2xx", "3xx"]),
+        ("GET /a - 443 - 10.0.0.2, GET /b - 404 - x, GET /c - 503", ["5xx"]),
         ("GET /a 2000, GET /b 20, GET /c 999, get /d 200, GETS /e 200, GET f 200", []),
         ("GET /a 200.5, GET /b x 200, GET /c -->> (200), GET /d         200", []),
         ("status=600 status=5030 status=50", []),
@@ -135,6 +141,7 @@ NOISE = (
     *("GET", "POST", "/a", "https://a.b", " -> ", "1/2/3/4/5 ", "1/-1/+3/4 ", "-/1/2/3/4 "),
     *("12:00:00 | ", " | 1.2ms |", " ms", " KB", ","),
     *("E1126", "I20261126", " 12:00:00", "seat="),
+    *("can't", "n'", "t", "1/", "0/SUCCESS", " - "),
 )
 PIECES = st.sampled_from([*NOISE, *sorted(OUTCOMES | LEVELS), *map(str.upper, sorted(LEVELS))])
 
@@ -184,6 +191,11 @@ def test_a_recipe_has_its_own_protected_words() -> None:
     assert kinds(lines, own) == [Kind.NEW, Kind.DUPLICATE]
 
 
+def test_a_list_without_not_has_no_negation() -> None:
+    own = replace(LOGS, match__protected=["ajar"])
+    assert not LineReader(own).read(b"it can't").variant
+
+
 def test_least_hashes_keep_variants_apart() -> None:
     recipe = replace(load_recipe("minhash-n"), match__protected=["ok", "failed"])
     text = "one two three four five six seven eight nine ten eleven twelve thirteen"
@@ -196,6 +208,7 @@ def test_patterns_show_the_status_class() -> None:
     patterns = Patterns(LOGS)
     line = b'10.0.0.1 - - [x] "GET /a/7 HTTP/1.1" 503 17 "-"'
     assert patterns.pattern(line) == '<ipv4> - - [x] "GET <path> <*>" <5xx> <number> "-"'
+    assert patterns.pattern(b"exited, status=1/FAILURE") == "exited, status=<*>FAILURE"
     assert patterns.pattern(b"took status=404, 3 ms") == "took status=<4xx>, <number> <unit>"
     assert Patterns(load_recipe("logs-1")).pattern(line).endswith('<*>" <number> "-"')
 

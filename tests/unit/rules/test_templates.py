@@ -64,8 +64,11 @@ def test_matching_equals_the_slow_reference(
 
 LINES = st.lists(
     st.sampled_from(
-        "user ann bob 42 10.0.0.7 failed ERROR /var/log/x a=b (uid=0) [1, 2] 'x y' HTTP/1.1\" "
-        '503 17 … ... -- 3 ms é \x1b[31mred <b> Jan 5 10:00:01 {"k": 1} x@y.z\n'.split(" ")
+        (
+            "user ann bob 42 10.0.0.7 failed ERROR /var/log/x a=b (uid=0) [1, 2] 'x y' HTTP/1.1\" "
+            '503 17 … ... -- 3 ms é \x1b[31mred <b> Jan 5 10:00:01 {"k": 1} x@y.z\n '
+            "0/SUCCESS 1/FAILURE a=2/FAILURE, can't java.io.IOException"
+        ).split(" ")
     )
     | st.just("E1126 10:00:01"),  # many make a pattern that is cut, with an ellipsis before it
     min_size=1,
