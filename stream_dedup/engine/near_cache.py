@@ -182,8 +182,8 @@ class NearCache:
     def store(self, key: Key, resolution: Resolution, decision: Decision) -> CachedDecision:
         """Keep what the index answered, and return it.
 
-        If the cluster has another template than before, what was kept for it is forgotten: it names
-        the former one.
+        If the cluster has another template than before, or was opened again, what was kept for it
+        is forgotten: it is of the former one.
 
         A cluster whose representative is not recorded yet is kept only by the process that opened
         it. Otherwise the representative, delivered again to another process, could be decided
@@ -196,7 +196,9 @@ class NearCache:
             until_us = self._windows.expires_us(opened_us, last_us)
             cluster.live_until_us = max(cluster.live_until_us, until_us)
             return CachedDecision(cluster, decision)
-        if cluster is not None and cluster.template != decision.template:
+        if cluster is not None and (
+            new or (cluster.template, cluster.opened_us) != (decision.template, opened_us)
+        ):
             self.forget((cluster_id,))
             cluster = None
         if cluster is None:

@@ -189,12 +189,16 @@ def learned_words(tokens: Iterable[Token], mask: int) -> Callable[[Token], bool]
     Args:
         tokens: of an event.
         mask: bit i for each word i that is learned, and bit `ALL_ASSIGNED`. A word counts wherever
-            it stands.
+            it stands; but not one without letters, such as ``-``, which stands for many things.
     """
-    words = (token.text for token in tokens if not token.variable)
-    known = {word for number, word in enumerate(words) if mask >> number & 1}
+    words = (token for token in tokens if not token.variable)
+    known = [word for number, word in enumerate(words) if mask >> number & 1]
+    places = {(word.text, word.start) for word in known}
+    texts = {word.text for word in known if _WORD_BYTE.search(word.text)}
     assigned = bool(mask >> ALL_ASSIGNED & 1)
-    return lambda token: token.text in known or (assigned and token.assigned)
+    return lambda token: (
+        token.text in texts or (token.text, token.start) in places or (assigned and token.assigned)
+    )
 
 
 class Reading(NamedTuple):

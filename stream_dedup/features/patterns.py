@@ -21,7 +21,7 @@ from stream_dedup.features.lines import LineReader, Reading, learned_words
 from stream_dedup.features.masks import NAMED, Masker, named
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.features.tokens import SUBSTITUTE, UNITS, Token, splitter
+from stream_dedup.features.tokens import PLACEHOLDER, SUBSTITUTE, UNITS, Token, splitter
 from stream_dedup.features.traces import Trace, trace_of
 from stream_dedup.features.variants import LEVELS, is_key
 
@@ -236,8 +236,8 @@ class Patterns:
             at = token.start
             if not token.variable:
                 yield Piece(token.text)
-            elif token.start == token.end:
-                yield Piece(b"<*>", b"")
+            elif token.start == token.end or token.text != PLACEHOLDER:  # or it is learned
+                yield Piece(b"<*>", text[token.start : token.end])
             else:
                 while number < len(variant) and variant[number].start < token.end:
                     word, start, end, stands_for = variant[number]

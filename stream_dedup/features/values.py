@@ -32,7 +32,7 @@ from itertools import groupby
 from math import sqrt
 from operator import itemgetter
 
-from stream_dedup.features.lines import LineReader
+from stream_dedup.features.lines import LineReader, learned_words
 from stream_dedup.features.patterns import Patterns, readable
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import Token
@@ -82,16 +82,13 @@ class SlotReader:
         if not self.has_slots:
             return Slots(self._reader, [first], [], [])
         first = _line(first)
-        known: set[bytes] = set()
-        if learned:
-            words = [token for token in self._reader.read(first).tokens if not token.variable]
-            known = {token.text for number, token in enumerate(words) if learned >> number & 1}
+        is_learned = learned_words(self._reader.read(first).tokens if learned else (), learned)
         tokens = self._reader.read(first, lists=False).tokens
         variable = [(start, end, b"") for start, end in self._patterns.variables(first, tokens)]
         fixed: list[tuple[int, int, bytes]] = []
         for token in tokens:
             if not token.variable:
-                place = fixed if token.text not in known else variable
+                place = variable if is_learned(token) else fixed
                 place.append((token.start, token.end, token.text))
         spans = sorted([(span, True) for span in variable] + [(span, False) for span in fixed])
         pieces, at = [b""], 0

@@ -489,6 +489,9 @@ class Index(Protocol):
     async def expire(self, now_us: int) -> None:
         """Move stream time on with the clock and close what has expired, also in quiet times.
 
+        Above the cap on clusters it closes the least recent ones too, as `record` does: events that
+        are decided again, and not recorded, open some.
+
         Renews the time to live of what is in use: call it every few seconds, in busy times too.
         """
 

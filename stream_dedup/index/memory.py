@@ -570,6 +570,7 @@ class MemoryIndex:
 
     async def expire(self, now_us: int) -> None:
         self._advance(now_us)
+        self._evict(now_us)
 
     async def finish(self, now_us: int) -> None:
         for identity in [i for i, c in self._clusters.items() if c.closing is None]:

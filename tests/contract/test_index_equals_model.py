@@ -488,8 +488,6 @@ class Model:
                 cluster.since_us = delta.first_us
             cluster.due = cluster.due or cluster.count > max(1, cluster.reported)
         self.expire(now_us)
-        while len(live := [c for c in self.clusters if c.closing is None]) > self.max_clusters:
-            self.close(min(live, key=lambda c: (c.last_us, c.identity)), Closing.EVICTED, now_us)
 
     def expire(self, now_us: int) -> None:
         stream_us = self.time.advance(now_us)
@@ -500,6 +498,8 @@ class Model:
                 and WINDOWS.expires_us(cluster.opened_us, cluster.last_us) < stream_us
             ):
                 self.close(cluster, Closing.EXPIRED, now_us)
+        while len(live := [c for c in self.clusters if c.closing is None]) > self.max_clusters:
+            self.close(min(live, key=lambda c: (c.last_us, c.identity)), Closing.EVICTED, now_us)
 
     def close(self, cluster: Cluster, closing: Closing, now_us: int | None = None) -> None:
         """Close a cluster; where nobody reads summaries and the time is given, it is gone then."""

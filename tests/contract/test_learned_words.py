@@ -9,7 +9,7 @@ import pytest
 
 from stream_dedup.clustering.learning import MAX_ENTRIES, MAX_MOVED
 from stream_dedup.clustering.summaries import Summaries
-from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.features.recipe import Match, Recipe, replace
 from stream_dedup.fingerprint.one_off import mix, pack, pattern_keys
 from stream_dedup.index.base import Limits, Query, Resolution
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
@@ -93,6 +93,18 @@ def test_a_learned_pattern_leads_lines_of_one_word_more(start: Start) -> None:
     answers = [add(index, n, session(name)) for n, name in enumerate(NAMES[:5])]
     root = answers[-1].cluster
     assert add(index, 5, "session closed for user bob today").cluster == root
+
+
+def test_words_of_a_near_line_of_the_same_call_are_noted_under_its_cluster(start: Start) -> None:
+    index = start(recipe=replace(LEARNS, match__jaccard=0.5))
+    first = asked(0, "alpha beta gamma delta epsilon zeta eta theta")
+    near = asked(1, "alpha beta gamma delta epsilon one two theta")
+    opening, joining = index.resolve(first, near._replace(fingerprint=first.fingerprint ^ 1))
+    assert (joining.cluster, joining.rule) == (opening.cluster, Rule.FINGERPRINT)
+    assert index.count(1, delta(opening, 2)) == frozenset()
+    line = "alpha beta gamma delta epsilon {} two theta"
+    others = [add(index, 2 + n, line.format(name)).cluster for n, name in enumerate(NAMES[:4])]
+    assert others[-1] == opening.cluster  # the fifth value
 
 
 def test_a_pattern_shows_which_word_may_be_missing(start: Start) -> None:

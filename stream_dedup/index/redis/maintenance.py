@@ -24,9 +24,6 @@ SWEEP_STEPS = 200
 PIECES = 200
 """Pieces of garbage returned by a call."""
 
-NO_CAP = 1 << 52
-"""A cap on clusters for calls that evict nothing."""
-
 PARTITIONS_RENEWED_EVERY_US = 3600 * US_PER_S
 """How often the times to live of claimed partitions are renewed, which are a week at least."""
 
@@ -78,8 +75,7 @@ class Maintenance:
             now_us: the clock.
             claimed: partitions whose state is kept though they see no events.
         """
-        # Only `record` closes clusters above the cap.
-        settings = self._runner.settings(now_us, max_clusters=NO_CAP)
+        settings = self._runner.settings(now_us)
         for shard in self._packer.shards:
             await self.tidy(shard, settings, await self._sweep(shard, settings))
         await self._renew_partitions(now_us, claimed)

@@ -79,11 +79,18 @@ class MetricsReporter:
         )
 
     async def run(self) -> None:
-        """Report until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_regularly(1.0, self._report_process))
-            tasks.create_task(_regularly(ENDS_EVERY_S, self._ask_ends))
-            tasks.create_task(_regularly(1.0, self._report_index))
+        """Report until cancelled.
+
+        Raises:
+            IndexRefused: the server refuses, as after a change of the password.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_regularly(1.0, self._report_process))
+                tasks.create_task(_regularly(ENDS_EVERY_S, self._ask_ends))
+                tasks.create_task(_regularly(1.0, self._report_index))
+        except ExceptionGroup as group:  # the first says why
+            raise group.exceptions[0] from None
 
     def stats(self) -> PipelineStats:
         """The current state; lag and clusters as they were last reported."""

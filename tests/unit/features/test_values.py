@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_dedup.features.lines import ALL_ASSIGNED
 from stream_dedup.features.recipe import load_recipe, replace
 from stream_dedup.features.values import MAX_SLOTS, MAX_VALUE, SlotReader, error_of
 from stream_dedup.model import SlotValues
@@ -43,6 +44,12 @@ def test_events_with_other_delimiters_are_cut_at_the_words(
     slots = READER.slots(b"job alice of 7 took 3 ms today", 1 << 1)
     assert slots.names == ["<*>", "<number>", "<number> <unit>"]
     assert slots.values(event) == values
+
+
+def test_values_of_keys_that_are_learned_together_are_values() -> None:
+    slots = READER.slots(b"login refused uid=root tty=console state=up", 1 << ALL_ASSIGNED)
+    assert slots.names == ["<*>", "<*>"]
+    assert slots.values(b"login refused uid=ann tty=web state=up") == [b"ann", b"web"]
 
 
 def test_a_pattern_without_variables_has_no_values() -> None:

@@ -408,7 +408,7 @@ do  -- a script has room for 200 local names
   -- from that in more than learned words.
   function note_words(q, c, numbers, live, first, outside)
     if not q.slots then
-      if c.is_noted then
+      if first and c.is_noted then
         work = work + #c[C_RECORD_KEYS] / KEY_BYTES * FIELD_WORK
         waiting_patterns[#waiting_patterns + 1] = q
         return

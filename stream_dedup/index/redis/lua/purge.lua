@@ -26,11 +26,12 @@ local FIELD_BYTES = GROUP_BYTES + KEY_BYTES  -- of a record
 local at, arg = 3, 4
 
 -- The exact hashes, the fingerprints in the tables, and the keys of records that an open cluster has now;
--- and the keys of its bands, nil where its names hold fingerprints. Nothing if it is not open.
+-- the keys of its bands, nil where its names hold fingerprints; and its group, in which alone it has these
+-- names. Nothing if it is not open.
 local NONE, STATE_PLACE = {}, tostring(CLUSTER_STATE_AT - 1)
 local function names_of(key, length)  -- of a name; false if none follows
   -- Mostly it is closed. A script pays for every byte that it reads, so only its state is read then.
-  if call('GETRANGE', key, STATE_PLACE, STATE_PLACE) ~= string.char(OPEN) then return NONE, NONE, NONE, nil end
+  if call('GETRANGE', key, STATE_PLACE, STATE_PLACE) ~= string.char(OPEN) then return NONE, NONE, NONE, nil, '' end
   local stored = call('GET', key)
   local exacts, fingerprints, records, band_keys = {}, {}, {}, nil
   local c = {unpack_bytes(WHOLE_CLUSTER, stored)}
@@ -42,12 +43,12 @@ local function names_of(key, length)  -- of a name; false if none follows
     if sub(name, -1) == '\1' then fingerprints[sub(name, EXACT_BYTES + 1, -1 - FLAG_BYTES)] = true end
   end
   for i = 1, #record_keys, KEY_BYTES do records[sub(record_keys, i, i + KEY_BYTES - 1)] = true end
-  return exacts, fingerprints, records, band_keys
+  return exacts, fingerprints, records, band_keys, sub(names, 1, GROUP_BYTES)
 end
 
--- The fields of records that are packed one after the other, but for those whose keys are in `kept`.
+-- The fields of records that are packed one after the other, but for those of a group whose keys are in `kept`.
 local formats = {}  -- by the number of fields
-local function fields_of(packed, kept)
+local function fields_of(packed, kept, group)
   local count = #packed / FIELD_BYTES
   if not next(kept) then
     local format = formats[count] or string.rep('c' .. FIELD_BYTES, count)
@@ -58,7 +59,8 @@ local function fields_of(packed, kept)
   end
   local fields = {}
   for i = 1, #packed, FIELD_BYTES do
-    if not kept[sub(packed, i + GROUP_BYTES, i + FIELD_BYTES - 1)] then
+    local stays = kept[sub(packed, i + GROUP_BYTES, i + FIELD_BYTES - 1)] and sub(packed, i, i + GROUP_BYTES - 1) == group
+    if not stays then
       fields[#fields + 1] = sub(packed, i, i + FIELD_BYTES - 1)
     end
   end
@@ -117,17 +119,18 @@ while arg <= #ARGV do
   local piece, names, last = ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2] == '1'
   local slices = tonumber(ARGV[arg + 3])
   local id = sub(piece, 1, ID_BYTES)
-  local exacts, fingerprints, records, band_keys = names_of(KEYS[at], names > 0 and #ARGV[arg + 4] - GROUP_BYTES)
+  local exacts, fingerprints, records, band_keys, group = names_of(KEYS[at], names > 0 and #ARGV[arg + 4] - GROUP_BYTES)
   at, arg = at + 1, arg + 4
   for _ = 1, names do
     local name, members = ARGV[arg], ARGV[arg + 1]
     local field = sub(name, 1, EXACT_FIELD_BYTES)
-    if not exacts[sub(name, GROUP_BYTES + 1, EXACT_FIELD_BYTES)] then
+    local is_its = sub(name, 1, GROUP_BYTES) == group
+    if not (is_its and exacts[sub(name, GROUP_BYTES + 1, EXACT_FIELD_BYTES)]) then
       local known = call('HGET', KEYS[at], field)
       if known and sub(known, 1, ID_BYTES) == id then call('HDEL', KEYS[at], field) end
     end
     at = at + 1
-    local stays = #members > 0 and fingerprints[sub(name, EXACT_FIELD_BYTES + 1, -1 - FLAG_BYTES)]
+    local stays = is_its and #members > 0 and fingerprints[sub(name, EXACT_FIELD_BYTES + 1, -1 - FLAG_BYTES)]
     for i = 1, #members, size do
       local member, kept = sub(members, i, i + size - 1), stays
       if stays and band_keys then  -- another fingerprint may have some of the same keys
@@ -140,7 +143,7 @@ while arg <= #ARGV do
     arg = arg + 2
   end
   for _ = 1, slices do
-    leave(KEYS[at], fields_of(ARGV[arg], records), id)
+    leave(KEYS[at], fields_of(ARGV[arg], records, group), id)
     at, arg = at + 1, arg + 1
   end
   if last then finished[#finished + 1] = piece end
