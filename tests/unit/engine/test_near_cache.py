@@ -53,6 +53,17 @@ def test_exact_hashes_of_a_cluster_share_one_object() -> None:
     assert shared.last_us == 50  # it was seen later than the second answer says
 
 
+def test_what_led_to_a_cluster_is_forgotten_when_another_event_opens_it() -> None:
+    cache = NearCache(WINDOWS, 10, 3)
+    former = store(cache, 1, 7, opened_us=0, last_us=50)
+    decision = Decision(Kind.NEW, 7, 0, 2)
+    opened = cache.store(2, Resolution(7, 0, True, 50, 50, recorded=True), decision).cluster
+    assert not cache.is_live(former, 60)
+    again = store(cache, 3, 7, opened_us=60, last_us=60)  # by another process
+    assert not cache.is_live(opened, 60)
+    assert cache.is_live(again, 60)
+
+
 def test_a_reopened_cluster_is_live_until_the_later_window_ends() -> None:
     cache = NearCache(WINDOWS, 10, 3)
     stored = store(cache, 1, 7, opened_us=0, last_us=50)

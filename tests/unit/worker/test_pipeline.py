@@ -21,11 +21,12 @@ from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import (
     BrokerRefused,
     BrokerUnavailable,
+    IndexRefused,
     IndexUnavailable,
     TooManyInvalidEvents,
 )
 from stream_dedup.fingerprint.templates import Templates
-from stream_dedup.index.base import Commit, Index
+from stream_dedup.index.base import Commit, Index, IndexSize
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.io.base import Record, Refusal
 from stream_dedup.io.decoder import DecoderOptions, RecordDecoder
@@ -636,6 +637,20 @@ class RefusesThrice(MemoryIndex):
             return await super().record(record, now_us)
         self.refused += 1
         return frozenset(delta.cluster for delta in record.deltas)
+
+
+def test_a_refusal_that_only_metrics_notice_ends_the_pipeline_by_name(rig: Rig) -> None:
+    class HidesItsSize(MemoryIndex):
+        async def size(self) -> IndexSize:
+            raise IndexRefused("NOPERM this user has no permissions")
+
+    rig.index = HidesItsSize(rig.recipe, windows=rig.windows, summaries=rig.summaries)
+
+    async def until_refused() -> None:
+        with pytest.raises(IndexRefused, match="NOPERM"):
+            await rig.pipeline().run()
+
+    run(until_refused())
 
 
 def test_refused_commits_are_counted(rig: Rig) -> None:
