@@ -168,23 +168,6 @@ def test_events_that_are_only_decided_keep_to_the_cap_too(start: Start) -> None:
     assert index.size().clusters == 3
 
 
-@pytest.mark.one_shard
-def test_an_event_of_another_group_at_its_place_leaves_nothing_of_the_former(start: Start) -> None:
-    index = start()
-    former = index.add(0, A, 0, group='{"host":"a"}')
-    index.claim_partition()  # the topic is created again
-    opened, joined = index.resolve(query(0, apart(A, 1, 0xA1)), query(1, A))
-    assert former.cluster == opened.cluster == joined.cluster
-    assert index.count(1, delta(opened, 2)) == frozenset()
-    index.finish()
-    index.confirm_all()
-    for _ in range(3):
-        index.expire()
-    assert index.size()[:3] == (0, 0, 0)
-    again = index.resolve(query(2, A, group='{"host":"a"}'))
-    assert again[0].new
-
-
 def test_events_with_few_features_match_by_exact_hash_alone(start: Start) -> None:
     index = start()
     few = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import pytest
 
 from stream_dedup.clustering.summaries import Summaries
-from stream_dedup.index.base import Limits
+from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.index.base import ClusterDelta, Commit, Limits, Query
 from stream_dedup.index.redis.client import Arguments
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.layouts import PIECE
 from stream_dedup.index.redis.maintenance import Maintenance
 from stream_dedup.index.redis.scripts import PURGE, Script
+from stream_dedup.model import Partition, Position
 from tests.contract.driver import S
 from tests.integration.redis.helpers import (
     NAMESPACE,
@@ -187,3 +190,32 @@ async def test_tombstones_of_unread_clusters_are_bounded(redis_server: RedisServ
     assert redis_server.command("ZCARD", shard.gone) == 10
     clusters = [key for key in scan(redis_server) if key.startswith(shard.prefix + b"c:")]
     assert len(clusters) == 20
+
+
+@in_loop
+async def test_an_event_of_another_group_at_a_place_leaves_nothing(make_redis: MakeRedis) -> None:
+    server, place = make_redis(), Partition("topic", 0)
+    recipe = Recipe(match=Match(k=3, jaccard=0.5))
+
+    def query(offset: int, exact: int, fingerprint: int, group: str) -> Query:
+        sketch, position = array("Q", [1, 2, 3, 4]).tobytes(), Position(*place, offset)
+        return Query(group, exact, fingerprint, sketch, True, 0, 0, position)
+
+    async def record(fence: int, cluster: int, count: int) -> None:
+        (delta,) = [ClusterDelta(cluster, count, 0, 0, representative=b"first")]
+        assert not await index.record(Commit(place, fence, 0, count - 1, count, 0, [delta]), 0)
+
+    async with opened(server.url, recipe=recipe) as index:
+        owned = await index.claim_partition(place, 0, 0)
+        (former,) = await index.resolve([query(0, 7, 0b01, '{"host":"a"}')], 0)
+        await record(owned.fence, former.cluster, 1)
+        owned = await index.claim_partition(place, 0, 0)  # the topic was created again
+        answers = await index.resolve([query(0, 8, 0b00, ""), query(1, 7, 0b01, "")], 0)
+        assert {answer.cluster for answer in answers} == {former.cluster}
+        await record(owned.fence, former.cluster, 2)
+        await index.finish(0)
+        while summaries := await index.claim(10, 0):
+            await index.confirm([(each.cluster, each.revision) for each in summaries], 0)
+        await index.expire(0)
+    left = [key for key in scan(server) if b"}:e:" in key or b"}:t:" in key]
+    assert left == []
