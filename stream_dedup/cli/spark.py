@@ -71,7 +71,13 @@ def spark_session(name: str, master: str | None, conf: tuple[str, ...]) -> Itera
             raise click.BadParameter(f"{setting!r} is not KEY=VALUE", param_hint="'--conf'")
         builder = builder.config(key, value)
     runs_already = SparkSession.getActiveSession() is not None
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:  # PySpark's own, Java's, or the system's
+        raise Failed(
+            f"Spark does not start: {str(error).splitlines()[0]}: it needs Java 17 or 21 "
+            "(JAVA_HOME), and --master and --conf as it knows them"
+        ) from error
     spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark

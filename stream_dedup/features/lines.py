@@ -11,14 +11,15 @@ to the classes of `tokens`, a token is variable if it
 7. is one of three or more groups of up to four hex digits joined by ``:`` or ``::``, one of them
    with a decimal digit (``fe80::ab:1``);
 8. holds two or more of ``.``, ``/`` and ``\\`` between name bytes (``usr/lib/jvm``), or starts with
-   ``./`` or ``../`` and is longer than that;
+   ``./`` or ``../`` and is longer than that; but for names of exceptions (`tokens.is_exception`);
 9. is a name, a dot and a label of `TOP_LABELS` (``example.com``);
 10. is a value: inside brackets a single word after ``key=``, or after ``key:``, a space and before
     the next comma or bracket; a word after ``"key":``; an item of a list behind a key;
 11. is in a string that is one value: in single quotes (``b'…'`` too), unless it has three
     words or more and neither key nor ``b`` before it; in double quotes
     after ``"key":``, after ``key=`` inside brackets, or in a list behind a key. A string that is a
-    key itself, or comes after one of `MESSAGE_KEYS`, has words as any text;
+    key itself, or comes after a message key (`is_message_key`), behind white space too, has
+    words as any text;
 12. is a single word in double quotes behind a word without a digit: ``table "accounts"``;
 13. is an address with a scheme (``http://a/b?c=d``), up to white space, a quote or a bracket that
     closes; its scheme, host and parameters are not words of their own;
@@ -29,9 +30,9 @@ An *absent* value is a value: one of `ABSENT` in a place of class 10 is a variab
 so ``{"rack": null}`` reads as ``{"rack": "eu"}``. In other places, as in ``error: null``, it says
 what happened.
 
-A single word after ``key=`` outside brackets stays a word, unless the key is one of
-`MESSAGE_KEYS`; but it is *assigned*, so that all such values of a line can be learned at once
-(`fingerprint.one_off`).
+A single word after ``key=`` outside brackets, alone in double quotes or not, stays a word; but
+unless the key is a message key it is *assigned*, so that all such values of a line can be learned
+at once (`fingerprint.one_off`).
 
 An empty value (``key=,``, ``""``, ``[]`` behind a key) is a variable too. Runs of three dots or
 more and of four dashes or more, and the escape sequences of terminals, separate tokens.

@@ -10,7 +10,7 @@ Idea: a token's *shape* says almost as much. Cut the bytes at delimiters, and ca
 2. it starts with ``/``, ``\\`` or ``~/`` and is longer than that (a path);
 3. it holds ``@`` inside (an address);
 4. it is a dotted name with two dots or more, trailing punctuation aside (``a.b.c``, a host or a
-   class);
+   class), but for names of exceptions (``a.b.SomeError``);
 5. it is an English month or weekday name and a token of class 1 follows, directly or after more
    such names (``Mon Jan 5``).
 

@@ -7,7 +7,7 @@ second two should. No similarity of bags of words tells them apart; the words th
 Idea: an event's *variant* is the sequence, in order, of
 
 1. its *protected words*: outcomes such as ``ok``, ``failed``, ``up``, ``not`` (`OUTCOMES`), or a
-   recipe's own list;
+   recipe's own list; also behind a number and a slash (``1/FAILURE``), and ``n't`` for ``not``;
 2. its log levels (`LEVELS`), unless they are values of keys that name something else
    (``user=info``). The letter with which lines of klog and glog begin is one too: in
    ``E1126 10:02:11.3``, ``E`` is ``error`` and ``1126`` the day;
@@ -63,8 +63,8 @@ OUTCOMES = frozenset(
     unencrypted consistent inconsistent matched mismatch mismatched correct incorrect supported
     unsupported
     increased decreased increasing decreasing raised cleared gained lost paused resumed
-    promoted demoted charged refunded credited debited permitted forbidden acquired released
-    upload download uploaded downloaded above below killed approved declined
+    promoted demoted permitted forbidden acquired released
+    upload download uploaded downloaded above below killed
     nicht kein keine niet geen nunca jamais nie inte ikke
     """.split()
 )

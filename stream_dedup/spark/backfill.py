@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -34,7 +35,7 @@ from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.spark.candidates import hot_buckets, links
 from stream_dedup.spark.clusters import decided
 from stream_dedup.spark.components import components
-from stream_dedup.spark.frames import labelled, selected
+from stream_dedup.spark.frames import check_added, labelled, selected
 from stream_dedup.spark.lines import distinct_lines
 from stream_dedup.spark.storage import Storage
 
@@ -48,6 +49,30 @@ FINGERPRINTS, CLUSTERS = "stages/fingerprints", "stages/clusters"
 SETTINGS, KEY = "_settings", "_key"
 OWN_ID, OWN_TEXT = "id", "body"
 """The columns of ids and texts, where the input has none."""
+
+REPLACED = (SETTINGS, "stages", "rows", REPORT)
+"""What is deleted where a backfill with other settings gives way."""
+
+LOOKED_AT = 100
+"""Files of text whose first bytes are looked at."""
+
+UNREADABLE = (
+    *(".xz", ".lzma", ".zip", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".csv", ".tsv", ".avro"),
+    *(".orc", ".xlsx"),
+)
+"""Ends of names of files that are read as nothing that this can read."""
+
+_BEGINNINGS = (
+    (b"\x1f\x8b", "gzip", ".gz"),
+    (b"\x28\xb5\x2f\xfd", "zstd", ".zst"),
+    (b"BZh", "bzip2", ".bz2"),
+    (b"\xfd7zX", "xz", ""),
+    (b"PK\x03\x04", "a zip archive", ""),
+    (b"PAR1", "Parquet", ".parquet"),
+    (b"\xff\xfe", "UTF-16", ""),
+    (b"\xfe\xff", "UTF-16", ""),
+)
+"""First bytes, what they say, and how the names of such files have to end; nothing: no way."""
 
 _CORRUPT = "_corrupt_record"
 
@@ -122,8 +147,9 @@ class Backfill:
         settings, recipe = self._settings, self._recipe
         files = self._storage.files(settings.inputs)
         form = settings.form or form_of(files)
+        frame = self._read(files, form)  # nothing is replaced before all of this is right
         key = self._begin(files, form)
-        events = self._events(form)
+        events = self._with_ids(frame)
         text, named = settings.text or OWN_TEXT, settings.id or OWN_ID
         rows = selected(events, text, named, settings.groups, settings.time)
         lines = self._stage(FINGERPRINTS, lambda: distinct_lines(rows, recipe, key, texts=True))
@@ -153,12 +179,19 @@ class Backfill:
                 )
             theirs = None
         if theirs is None:
-            if not self._settings.overwrite and self._storage.exists("rows"):
-                raise InputError(
-                    f"{self._settings.output}: is not a backfill, but has a folder rows: give "
-                    "another --output, or --overwrite"
-                )
-            for name in (SETTINGS, "stages", "rows", REPORT):
+            for name in ("rows", "stages", REPORT):
+                if not self._settings.overwrite and self._storage.exists(name):
+                    raise InputError(
+                        f"{self._settings.output}: is not a backfill, but has {name}: give another "
+                        "--output, or --overwrite"
+                    )
+            for path, _, _ in files:
+                if self._storage.begins(path, REPLACED):
+                    raise InputError(
+                        f"{path}: is below --output, where --overwrite replaces it: give another "
+                        "--output"
+                    )
+            for name in REPLACED:
                 self._storage.delete(name)
             self._storage.write(KEY, HashKey.random().secret().hex(), private=True)
             self._storage.write(SETTINGS, ours)
@@ -172,10 +205,12 @@ class Backfill:
         self._digest = stages_digest(ours, key)
         return key
 
-    def _events(self, form: Format) -> DataFrame:
-        """Return the events, with an id each."""
+    def _read(self, files: Sequence[tuple[str, int, int]], form: Format) -> DataFrame:
+        """Return the input as it is, after checks that all of it is read as it is meant."""
         settings, read = self._settings, self._spark.read
         inputs = list(settings.inputs)
+        if not any("=" in path.rpartition("/")[0] for path, _, _ in files):
+            read = read.option("recursiveFileLookup", "true")  # else folders are columns
         if form == "parquet":
             frame = read.option("mergeSchema", "true").parquet(*inputs)
         elif form == "jsonl":
@@ -183,13 +218,30 @@ class Backfill:
             if set(frame.columns) <= {_CORRUPT}:
                 raise InputError(f"{', '.join(inputs)}: has no JSON object in any line")
         else:
+            for path, _, _ in files[:LOOKED_AT]:
+                check_text(path, self._storage.head(path, 4))
             frame = read.text(inputs).withColumnRenamed("value", settings.text or OWN_TEXT)
-        if settings.id is not None:
-            return frame
-        if OWN_ID in frame.columns:
+        found = {_bare(unquote(path)) for path in frame.inputFiles()}
+        for path, _, _ in files:
+            if _bare(path) not in found:
+                raise InputError(
+                    f"{path}: is not read by Spark, which leaves out names that begin with _ or "
+                    "., and folders beside others that are columns: rename it, or name its folder"
+                )
+        if settings.id is None and OWN_ID in frame.columns:
             raise InputError(
                 f"the input has a column {OWN_ID!r}: name it, or another, with --id-field"
             )
+        check_added(frame)
+        whole = frame if settings.id else frame.withColumn(OWN_ID, F.lit(""))
+        text, named = settings.text or OWN_TEXT, settings.id or OWN_ID
+        selected(whole, text, named, settings.groups, settings.time)
+        return frame
+
+    def _with_ids(self, frame: DataFrame) -> DataFrame:
+        """Return the events, with an id each."""
+        if self._settings.id is not None:
+            return frame
         # File, where the task's part of it begins, and the row in the task: in order of the file.
         row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
         own = F.format_string(
@@ -251,17 +303,42 @@ def stages_digest(settings: str, key: bytes) -> str:
     return blake2b(settings.encode(), key=key, digest_size=16).hexdigest()
 
 
+def _bare(path: str) -> str:
+    """Return a URI with one slash behind its scheme, as Hadoop and Spark write them differently."""
+    scheme, colon, rest = path.partition(":")
+    return f"{scheme}{colon}/{rest.lstrip('/')}"
+
+
+def check_text(path: str, head: bytes) -> None:
+    """Raise `InputError` if a file that is read as text begins like another.
+
+    >>> check_text("a.log.gz", bytes.fromhex("1f8b0800"))  # its name says so
+    >>> check_text("a.log.1", bytes.fromhex("1f8b0800"))
+    Traceback (most recent call last):
+    stream_dedup.errors.InputError: a.log.1: is gzip, but its name does not end with .gz
+    """
+    for begin, what, ending in _BEGINNINGS:
+        if head.startswith(begin) and not (ending and path.lower().endswith(ending)):
+            remedy = f"its name does not end with {ending}" if ending else "Spark cannot read that"
+            raise InputError(f"{path}: is {what}, but {remedy}")
+
+
 def form_of(files: Sequence[tuple[str, int, int]]) -> Format:
     """Return the format of files by how their names end.
 
     Raises:
-        InputError: they differ.
+        InputError: they differ, or one says that it is something else.
 
     >>> form_of([("a.jsonl.gz", 1, 1)])
     'jsonl'
     """
     forms: dict[Format, str] = {}
     for path, _, _ in files:
+        if path.lower().endswith(UNREADABLE):
+            raise InputError(
+                f"{path}: is none of Parquet, JSON lines and text, or compressed in a way that "
+                "Spark does not know: convert it; or, if it is text, say --input-format text"
+            )
         name = path.lower().removesuffix(".gz").removesuffix(".zst").removesuffix(".bz2")
         form: Format = "text"
         if name.endswith(".parquet"):

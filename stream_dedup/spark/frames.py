@@ -92,9 +92,7 @@ def dedup(
         RecipeError: the recipe is invalid.
     """
     recipe, key = _loaded(recipe), key or HashKey.random().secret()
-    taken = sorted(set(ADDED) & set(df.columns))
-    if taken:
-        raise InputError(f"the DataFrame has columns that dedup adds: {', '.join(taken)}")
+    check_added(df)
     rows = selected(df, text, id, group, time)
     lines = checkpointed(distinct_lines(rows, recipe, key))
     count = lines.count()
@@ -139,10 +137,10 @@ def labelled(
     if count <= SENT_LINES:
         theirs = F.broadcast(theirs)
     ours = df.withColumn("_sd_group", group_text(group)).withColumn(
-        "_sd_exact", exact_hash(recipe, key, F.col(text))
+        "_sd_exact", exact_hash(recipe, key, F.col(f"`{text}`"))
     )
     is_duplicate = F.col("representative_id").isNotNull() & (
-        F.col(id) != F.col("representative_id")
+        F.col(f"`{id}`") != F.col("representative_id")
     )
     return (
         ours.join(theirs, ["_sd_group", "_sd_exact"], "left")
@@ -224,6 +222,15 @@ def find_pairs(
         "distance",
         "similarity",
     )
+
+
+def check_added(df: DataFrame) -> None:
+    """Raise `InputError` if a DataFrame has one of the columns that are added."""
+    taken = sorted(set(ADDED) & set(df.columns))
+    if taken:
+        raise InputError(
+            f"the input has columns that are added to it: {', '.join(taken)}; rename them"
+        )
 
 
 def selected(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -11,6 +12,13 @@ from stream_dedup.errors import InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_GLOB = frozenset("*?[{")
+
+
+def _is_hidden(status: Any) -> bool:  # noqa: ANN401 -- Java's
+    return str(status.getPath().getName()).startswith(("_", "."))
 
 
 class Storage:
@@ -90,8 +98,10 @@ class Storage:
     def files(self, inputs: Sequence[str]) -> list[tuple[str, int, int]]:
         """Return path, size and time of all files that paths, globs and folders name.
 
+        In folders, and where a glob matches them, hidden files are left out, as Spark does it.
+
         Raises:
-            InputError: one of them names nothing.
+            InputError: one of them names nothing, or a file is named twice.
         """
         found: list[tuple[str, int, int]] = []
         for each in inputs:
@@ -100,18 +110,43 @@ class Storage:
             named = files.globStatus(path)
             if not named:
                 raise InputError(f"{each}: there is no such file")
+            is_glob = not _GLOB.isdisjoint(each)
             for status in named:
-                found += self._below(files, status)
+                if not (is_glob and _is_hidden(status)):
+                    found += self._below(files, status)
         if not found:
             raise InputError(f"{', '.join(inputs)}: there is no file in it")
-        return sorted(found)
+        found.sort()
+        for (path, *_), (other, *_) in pairwise(found):
+            if path == other:
+                raise InputError(f"{path}: is named twice by {', '.join(inputs)}")
+        return found
+
+    def begins(self, path: str, names: Sequence[str]) -> str | None:
+        """Return which of these names a file is, or is below; None if it is elsewhere."""
+        for name in names:
+            own, files = self._open(name)
+            whole = str(files.makeQualified(own).toString())
+            if path == whole or path.startswith(f"{whole}/"):
+                return name
+        return None
+
+    def head(self, path: str, size: int) -> bytes:
+        """Return the first bytes of a file, by its whole path."""
+        where = self._jvm.org.apache.hadoop.fs.Path(path)
+        stream = where.getFileSystem(self._hadoop).open(where)
+        try:
+            read = (stream.read() for _ in range(size))
+            return bytes(byte for byte in read if byte >= 0)
+        finally:
+            stream.close()
 
     def _below(self, files: Any, status: Any) -> list[tuple[str, int, int]]:  # noqa: ANN401 -- Java's
         path = status.getPath()
         if not status.isDirectory():
             return [(str(path.toString()), status.getLen(), status.getModificationTime())]
-        inside = [s for s in files.listStatus(path) if s.getPath().getName()[0] not in "._"]
-        return [each for s in inside for each in self._below(files, s)]
+        inside = files.listStatus(path)
+        return [each for s in inside if not _is_hidden(s) for each in self._below(files, s)]
 
     def _open(self, name: str) -> tuple[Any, Any]:
         path = self._jvm.org.apache.hadoop.fs.Path(self.path(name))

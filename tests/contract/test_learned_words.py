@@ -78,7 +78,7 @@ def test_one_word_more_or_less_is_the_same_cluster(start: Start) -> None:
     assert [first.rule, more.rule, less.rule] == [Rule.NEW, Rule.WORDS, Rule.WORDS]
 
 
-def test_what_has_joined_by_one_word_leads_no_other_line_to_the_cluster(start: Start) -> None:
+def test_what_has_joined_by_one_word_leads_no_other_line_there(start: Start) -> None:
     index = start(recipe=LEARNS)
     first = add(index, 0, "payment for the order processed")
     longer = add(index, 1, "payment for the order was processed")
@@ -95,7 +95,7 @@ def test_a_learned_pattern_leads_lines_of_one_word_more(start: Start) -> None:
     assert add(index, 5, "session closed for user bob today").cluster == root
 
 
-def test_words_of_a_near_line_of_the_same_call_are_noted_under_its_cluster(start: Start) -> None:
+def test_words_of_a_near_line_of_one_call_lead_to_its_cluster(start: Start) -> None:
     index = start(recipe=replace(LEARNS, match__jaccard=0.5))
     first = asked(0, "alpha beta gamma delta epsilon zeta eta theta")
     near = asked(1, "alpha beta gamma delta epsilon one two theta")

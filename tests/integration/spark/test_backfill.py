@@ -124,6 +124,77 @@ def test_inputs_that_cannot_be_read_are_refused(spark: SparkSession, tmp_path: P
     assert "no column is named 'at'" in refusal(spark, tmp_path, texts, overwrite=True, id="at")
 
 
+def test_folders_below_a_folder_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    inside = tmp_path / "logs" / "2024" / "01"
+    inside.mkdir(parents=True)
+    (tmp_path / "logs" / "top.log").write_text("disk 1 full\n")
+    (inside / "app.log").write_text("disk 2 full\n" * 3)
+    (inside / "_hidden.log").write_text("disk 2 full\n")
+    assert backfill(spark, tmp_path / "out", tmp_path / "logs")["rows"] == 4
+
+
+def test_a_file_that_would_be_left_out_or_misread_is_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    hidden = tmp_path / "_a.log"
+    hidden.write_text("disk 1 full\n")
+    assert "_a.log: is not read by Spark" in refusal(spark, tmp_path, hidden)
+    text = tmp_path / "a.log"
+    text.write_text("disk 1 full\n")
+    assert "a.log: is named twice" in refusal(spark, tmp_path, text, tmp_path / "a.*")
+    for name, content, said in (
+        ("r.log.1", gzip.compress(b"disk 1 full\n"), "r.log.1: is gzip, but its name"),
+        ("u.log", "disk 1 full\n".encode("utf-16"), "u.log: is UTF-16, but Spark"),
+        ("x.log.xz", b"\xfd7zXZ", "x.log.xz: is none of"),
+        ("t.csv", b"a,b\n", "t.csv: is none of"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        assert said in refusal(spark, tmp_path, tmp_path / name)
+    added = table(tmp_path / "k.parquet", id=[1], body=["text"], cluster=["prod"])
+    assert "columns that are added to it: cluster" in refusal(spark, tmp_path, added, id="id")
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_is_replaced_before_all_is_right(spark: SparkSession, tmp_path: Path) -> None:
+    given = table(tmp_path / "k.parquet", id=[1, 2], body=["disk 1 full", "disk 2 full"])
+    backfill(spark, tmp_path / "out", given, id="id")
+    report = tmp_path / "out" / "backfill.json"
+    refusal(spark, tmp_path, given, id="none", overwrite=True)
+    said = refusal(spark, tmp_path, tmp_path / "out" / "rows", id="id", overwrite=True)
+    assert "columns that are added" in said
+    stages = tmp_path / "out" / "stages" / "fingerprints"
+    said = refusal(spark, tmp_path, stages, id="node", text="text", overwrite=True)
+    assert "is below --output" in said
+    assert report.exists()
+
+    own = tmp_path / "own" / "stages"
+    own.mkdir(parents=True)
+    (own / "plan.txt").write_text("mine")
+    with pytest.raises(InputError, match="is not a backfill, but has stages"):
+        backfill(spark, tmp_path / "own", given, id="id")
+    assert (own / "plan.txt").exists()
+
+
+def test_columns_may_have_dots_in_their_names(spark: SparkSession, tmp_path: Path) -> None:
+    columns: dict[str, list[Any]] = {
+        "event.id": [1, 2], "log.message": ["disk 1 full", "disk 2 full"],
+    }  # fmt: skip
+    given = table(tmp_path / "dots.parquet", **columns)
+    report = backfill(spark, tmp_path / "out", given, id="event.id", text="log.message")
+    assert (report["rows"], report["duplicates"]) == (2, 1)
+
+
+def test_spark_that_does_not_start_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> SparkSession:
+        raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited")
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
+    done = CliRunner().invoke(cli, ["backfill", "-o", "out", "a.log"])
+    assert done.exit_code == 2
+    assert "Spark does not start: [JAVA_GATEWAY_EXITED]" in done.output
+    assert "JAVA_HOME" in done.output
+
+
 def test_ids_that_are_null_or_repeated_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     nulls = table(tmp_path / "nulls.parquet", id=[1, None], body=["text", "other"])
     assert "rows without an id" in refusal(spark, tmp_path, nulls, id="id")

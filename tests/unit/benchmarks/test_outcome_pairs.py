@@ -23,5 +23,5 @@ def test_no_pairs_of_different_outcome_merge() -> None:
 
 def test_the_pairs_merge_where_the_recipe_protects_nothing() -> None:
     bare = replace(load_recipe("logs"), match__protected=[], match__variants=[])
-    found = check_pairs(bare, 500)
+    found = check_pairs(bare, 2_000)
     assert all(one.merged for one in found.values())

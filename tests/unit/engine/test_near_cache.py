@@ -53,7 +53,7 @@ def test_exact_hashes_of_a_cluster_share_one_object() -> None:
     assert shared.last_us == 50  # it was seen later than the second answer says
 
 
-def test_what_led_to_a_cluster_is_forgotten_when_another_event_opens_it() -> None:
+def test_what_led_to_a_cluster_is_forgotten_when_it_reopens() -> None:
     cache = NearCache(WINDOWS, 10, 3)
     former = store(cache, 1, 7, opened_us=0, last_us=50)
     decision = Decision(Kind.NEW, 7, 0, 2)

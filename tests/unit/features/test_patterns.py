@@ -177,7 +177,7 @@ def test_variable_parts_are_in_order_and_inside_the_line(recipe: Recipe, line: b
     assert all(0 <= bound <= len(line) for bound in bounds)
 
 
-def test_a_learned_word_without_letters_varies_in_its_own_place_alone() -> None:
+def test_a_learned_word_without_letters_varies_in_one_place() -> None:
     line = b'10.0.0.1 - - [x] "GET /a HTTP/1.1" 200 7 "-" "curl"'
     shown = '<ipv4> - <*> [x] "GET <path> <*>" <2xx> <number> "-" "curl"'
     assert LOGS.pattern(line, learned=1 << 1) == shown

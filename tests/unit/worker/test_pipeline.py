@@ -639,7 +639,7 @@ class RefusesThrice(MemoryIndex):
         return frozenset(delta.cluster for delta in record.deltas)
 
 
-def test_a_refusal_that_only_metrics_notice_ends_the_pipeline_by_name(rig: Rig) -> None:
+def test_a_refusal_that_metrics_notice_ends_the_pipeline(rig: Rig) -> None:
     class HidesItsSize(MemoryIndex):
         async def size(self) -> IndexSize:
             raise IndexRefused("NOPERM this user has no permissions")
