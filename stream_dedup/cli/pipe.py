@@ -29,11 +29,16 @@ from stream_dedup.io.decoder import (
 from stream_dedup.model import Partition, Summary
 
 
+class OpeningEndedError(Exception):
+    """A signal arrived while an input was opened."""
+
+
 class Interrupt:
     """The first signal that arrives, as a flag and as a file descriptor to wait for."""
 
     def __init__(self) -> None:
         self.signal = 0
+        self._opening = False
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
         self._theirs.setblocking(False)
@@ -58,10 +63,21 @@ class Interrupt:
             self._ours.close()
             self._theirs.close()
 
+    @contextmanager
+    def opening(self) -> Iterator[None]:
+        """Let the first signal end what waits inside: a named pipe opens when a writer does."""
+        self._opening = True
+        try:
+            yield
+        finally:
+            self._opening = False
+
     def _note(self, number: int, _frame: object) -> None:
         if self.signal:
             os._exit(128 + number)
         self.signal = number
+        if self._opening:
+            raise OpeningEndedError
 
 
 class Pipe:
@@ -138,15 +154,18 @@ class Pipe:
     # ------------------------------------------------------------ reading
 
     def _open(self, path: str, *, several: bool, follow: bool = False) -> Input | None:
-        """Open an input; None if that fails, which is reported."""
+        """Open an input; None if that fails, which is reported, or if a signal ends it."""
         # A path given twice is two inputs: their lines are different positions.
         partition = Partition(path, self._names[path])
         self._names[path] += 1
         takes_fields = self._dedup.engine.takes_fields
         try:
-            found = open_input(
-                partition, self._reading, note, takes_fields=takes_fields, follow=follow
-            )
+            with self._interrupt.opening():
+                found = open_input(
+                    partition, self._reading, note, takes_fields=takes_fields, follow=follow
+                )
+        except OpeningEndedError:
+            return None
         except InputError as error:
             self._report(error)
             return None

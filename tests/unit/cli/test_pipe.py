@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from stream_dedup.cli.output import Output
-from stream_dedup.cli.pipe import Pipe
+from stream_dedup.cli.pipe import Interrupt, OpeningEndedError, Pipe
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
@@ -261,3 +262,20 @@ def test_a_line_too_long_is_written_in_pieces_that_join_to_it(
         key = second, found["line"]
         numbered[key] = numbered.get(key, "") + found["text"]
     assert [line.decode("utf-8", "backslashreplace") for line in lines] == list(numbered.values())
+
+
+def test_a_signal_ends_what_waits_in_the_opening_of_an_input() -> None:
+    interrupt = Interrupt()
+    with interrupt.watch():
+        with pytest.raises(OpeningEndedError), interrupt.opening():
+            signal.raise_signal(signal.SIGTERM)
+        assert interrupt.signal == signal.SIGTERM
+
+
+def test_a_signal_behind_the_opening_of_an_input_is_noted() -> None:
+    interrupt = Interrupt()
+    with interrupt.watch():
+        with interrupt.opening():
+            pass
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupt.signal == signal.SIGTERM
