@@ -24,6 +24,9 @@ comes first::
         at shop.Cards.charge(Cards.java:4)               the innermost one of the program
         ... 3 more
 
+Behind the frames Node prints the properties of an error; those that say what happened, such as
+``code: 'ECONNREFUSED'``, are header.
+
 Python prints the cause first and the innermost frame last; .NET and Go print both first. In Go,
 what comes before ``panic(`` is the function that recovered.
 
@@ -38,6 +41,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import NamedTuple
+
+from stream_dedup.features.lines import is_message_key
 
 TRACEBACKS = (b"Traceback (most recent call last)", b"Stack (most recent call last)")
 """Begin the traces of Python."""
@@ -179,6 +184,7 @@ class _Reader:
         self._causes_last = False
         self._suppressed = 0  # how far a suppressed exception is indented
         self._source = False  # the next line is of a source file
+        self._properties = -1  # how far an error's properties are indented; 0: not known yet
 
     def read(self, line: bytes) -> None:
         """Read the next line."""
@@ -194,6 +200,7 @@ class _Reader:
         frames = self._sections[-1]
         if depth and is_frame(words):
             frames.append(words)
+            self._properties = 0 if words.endswith(b" {") else -1
             if words[:1] == b"F":
                 self._frame, self._source = _frame_of_python, True
         elif line[:1] == b"\t" and b".go:" in words and self._header:
@@ -206,9 +213,17 @@ class _Reader:
             self._causes_last = True
             self._sections.append([])
             self._header.append(words)
+        elif depth and self._properties >= 0:
+            self._property(words, depth)
         elif not (
             (depth and (source or frames)) or words.startswith(_SKIPPED) or not words.strip(_MARKS)
         ):
+            self._header.append(words)
+
+    def _property(self, words: bytes, depth: int) -> None:
+        """Read a line of an error's properties; those that say what happened are compared."""
+        self._properties = self._properties or depth
+        if depth == self._properties and is_message_key(words.partition(b":")[0]):
             self._header.append(words)
 
     def _go_frame(self, place: bytes) -> None:

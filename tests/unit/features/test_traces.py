@@ -166,6 +166,19 @@ def test_the_innermost_frames_alone_tell_traces_apart(form: str) -> None:
     assert decided(trace(1), trace(1))[1].distance == 0
 
 
+def test_properties_of_an_error_of_node_say_what_happened() -> None:
+    text = (
+        "Error: request aborted\n    at f (/app/a.js:3:1)\n    at g (/app/b.js:5:1) {{\n"
+        "  errno: {},\n  code: '{}',\n  config: {{\n    code: '{}'\n  }}\n}}"
+    )
+    events = [(1, "ECONNREFUSED", "a"), (2, "ENOSPC", "a"), (3, "ENOSPC", "b")]
+    found = Deduplicator("logs").process([text.format(*event).encode() for event in events])
+    assert [decision.kind for decision in found] == [Kind.NEW, Kind.NEW, Kind.DUPLICATE]
+    trace = trace_of(text.format(*events[0]).encode())
+    assert trace is not None
+    assert trace.header == b"Error: request aborted\ncode: 'ECONNREFUSED',"
+
+
 def test_another_exception_is_another_cluster() -> None:
     trace = JAVA.format(id=1, innermost="take", outer="", line=7)
     assert not merge(trace, trace.replace("IllegalState", "IllegalArgument"))
