@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -204,7 +205,8 @@ def _files(options: dict[str, Any]) -> Sequence[Source]:
     for path in paths:
         try:
             # A pipe is opened once only; a file that is followed may come later.
-            if not is_live([path]) and not (follow and not os.path.lexists(path)):
+            comes_later = follow and not os.path.lexists(path)
+            if Path(path).is_dir() or not (is_live([path]) or comes_later):
                 InputFile(path, encoding=reading.encoding).close()
         except InputError as error:
             raise Failed(str(error)) from error

@@ -56,6 +56,7 @@ def test_a_port_in_use_is_named_with_what_to_do(log: str) -> None:
         (["--token-file", "/dev/null"], "openssl rand -hex 32"),
         (["--namespace", "x"], "give FILEs, - for standard input, or --namespace"),
         (["/nowhere.log"], "/nowhere.log: cannot be opened"),
+        (["/"], "/: cannot be opened: Is a directory"),
         (["--host", "203.0.113.9", "--open"], "name an address of this machine"),
     ],
 )
