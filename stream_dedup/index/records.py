@@ -16,7 +16,8 @@ For a pattern that no exact hash knows, `find` asks in this order:
 1. a slot that was learned, in the record of the pattern's own key or of a slot's key;
 2. the same words, if they are four or more; or one word more or less, where at least three other
    words are common, four if it is the last one; the first is never missing. What has joined a
-   cluster in this way leads no other pattern to it: clusters do not drift.
+   cluster in this way leads no other pattern to it: clusters do not drift. But a word of the
+   representative that was missing is shown as a variable, so another may be in its place.
 
 Then the pattern's values are noted in the records of all its slots. A slot that thereby sees the
 last value that is wanted is learned, and the clusters found there merge (`ready`, `note`).
@@ -185,7 +186,12 @@ class Records:
             if same:
                 return same[0], False, seen
         more = [e for e in own if e.first and may_be_missing(e.number, words + 1)]
-        less = [e for s, e in there if e.number == OWN and may_be_missing(s.number, words)]
+        less = [
+            entry
+            for slot, entry in there
+            if may_be_missing(slot.number, words)
+            and (entry.number == OWN or (entry.first and entry.owner.learned >> entry.number & 1))
+        ]
         found = older(entry.owner for entry in more + less)
         for entry in more:  # the cluster's pattern shows that the word may be missing
             if entry.owner is found:

@@ -367,7 +367,13 @@ class Model:
         if same and keys.words >= 4:
             return self.oldest(same), False
         more = [e for e in own if e.first and may_be_missing(e.number, keys.words + 1)]
-        less = [e for s, e in there if e.number == OWN and may_be_missing(s.number, keys.words)]
+        shorter = [(s, e) for s, e in there if may_be_missing(s.number, keys.words)]
+        less = [e for _, e in shorter if e.number == OWN]
+        less += [
+            e
+            for s, e in shorter
+            if e.first and e.number == s.number and self.open_one(e.cluster).learned >> e.number & 1
+        ]
         found = self.oldest(more + less)
         for entry in more:
             if found is not None and entry.cluster == found.identity:

@@ -88,6 +88,18 @@ def test_what_has_joined_by_one_word_leads_no_other_line_there(start: Start) -> 
     assert len({first.cluster, longest.cluster, shorter.cluster}) == 3
 
 
+def test_a_word_that_may_be_missing_may_be_another(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    first = add(index, 0, "invalid user alice from the host", 0)
+    other = add(index, 1, "invalid user bob from the host", 1)
+    shorter = add(index, 2, "invalid user from the host", 2)  # the pattern shows the place
+    another = add(index, 3, "invalid user carol from the host", 3)
+    elsewhere = add(index, 4, "invalid user from the new host", 4)
+    assert shorter.cluster == another.cluster == first.cluster
+    assert another.rule == Rule.WORDS
+    assert len({first.cluster, other.cluster, elsewhere.cluster}) == 3
+
+
 def test_a_learned_pattern_leads_lines_of_one_word_more(start: Start) -> None:
     index = start(recipe=LEARNS)
     answers = [add(index, n, session(name)) for n, name in enumerate(NAMES[:5])]

@@ -267,11 +267,14 @@ do  -- a script has room for 200 local names
     return best
   end
 
-  -- The pattern of a cluster shows that a word of it varies.
+  -- Whether the pattern of a cluster shows that a word of it varies.
+  local function varies(c, number)
+    return math.floor(c[C_LEARNED] / 2 ^ (number % REPEATED)) % 2 == 1
+  end
+
   local function show(c, number)
-    local bit_value = 2 ^ (number % REPEATED)
-    if math.floor(c[C_LEARNED] / bit_value) % 2 == 0 then
-      c[C_LEARNED], c[C_LEARNED_WORDS] = c[C_LEARNED] + bit_value, c[C_LEARNED_WORDS] + 1
+    if not varies(c, number) then
+      c[C_LEARNED], c[C_LEARNED_WORDS] = c[C_LEARNED] + 2 ^ (number % REPEATED), c[C_LEARNED_WORDS] + 1
       c.is_changed, c.is_changed_text = true, true
     end
   end
@@ -317,6 +320,11 @@ do  -- a script has room for 200 local names
         local record = slot.record
         local entries = entries_of(record, OWN)
         for j = 1, #entries do best = oldest(best, live(entries[j], record)) end
+        entries = entries_of(record, slot.number)
+        for j = 1, #entries do
+          local c = entries[j].first and live(entries[j], record)
+          if c and varies(c, slot.number) then best = oldest(best, c) end
+        end
       end
     end
     for i = 1, #own do  -- its pattern shows that the word may be missing
