@@ -68,6 +68,8 @@ class Interrupt:
         """Let the first signal end what waits inside: a named pipe opens when a writer does."""
         self._opening = True
         try:
+            if self.signal:
+                raise OpeningEndedError
             yield
         finally:
             self._opening = False

@@ -74,8 +74,9 @@ def spark_session(name: str, master: str | None, conf: tuple[str, ...]) -> Itera
     try:
         spark = builder.getOrCreate()
     except Exception as error:  # PySpark's own, Java's, or the system's
+        said = str(error).splitlines() or [type(error).__name__]
         raise Failed(
-            f"Spark does not start: {str(error).splitlines()[0]}: it needs Java 17 or 21 "
+            f"Spark does not start: {said[0]}: it needs Java 17 or 21 "
             "(JAVA_HOME), and --master and --conf as it knows them"
         ) from error
     spark.sparkContext.setLogLevel("ERROR")

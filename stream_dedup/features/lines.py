@@ -18,8 +18,8 @@ to the classes of `tokens`, a token is variable if it
 11. is in a string that is one value: in single quotes (``b'…'`` too), unless it has three
     words or more and neither key nor ``b`` before it; in double quotes
     after ``"key":``, after ``key=`` inside brackets, or in a list behind a key. A string that is a
-    key itself, or comes after a message key (`is_message_key`), behind white space too, has
-    words as any text;
+    key itself, or comes after a message key (`is_message_key`), has words as any text; so has
+    one behind such a key and white space (``result 'oom-kill'``);
 12. is a single word in double quotes behind a word without a digit: ``table "accounts"``;
 13. is an address with a scheme (``http://a/b?c=d``), up to white space, a quote or a bracket that
     closes; its scheme, host and parameters are not words of their own;
@@ -98,13 +98,13 @@ MESSAGE_KEYS = frozenset(
     b"msg message text log event type kind action operation op method error err errmsg exception "
     b"reason cause description detail details title subject summary problem warning alert "
     b"alertname status state result outcome code command query sql statement textpayload @m "
-    b"@mt decision verdict conclusion phase severity failure eventname eventtype".split()
+    b"@mt decision verdict conclusion phase severity failure eventname eventtype "
+    b"errorcode error_code error.code exitcode exit_code returncode return_code resultcode "
+    b"result_code reasoncode reason_code errormessage error_message error.message".split()
 )
 """Keys whose values say what happened, lower case: their words stay words."""
 
-OUTCOME_KEYS = frozenset(
-    b"code error err message msg reason result state status cause exception outcome".split()
-)
+OUTCOME_KEYS = frozenset(b"error err reason result status cause exception outcome".split())
 """Keys that are message keys also as the last part of a name, behind other letters, lower case."""
 
 ABSENT = frozenset((b"null", b"none", b"nil"))
@@ -249,9 +249,13 @@ class LineReader:
             spans = (match.span() for match in self._split.finditer(text))
             return Reading(tuple(tokens), self._variant(text, spans)), False
         found = self._pieces(text)
-        whole = tuple(merged(text, (piece[:4] for piece in found)))
         spans = ((start, end) for start, end, *_, absent in found if end > start and not absent)
         variant = self._variant(text, spans)
+        apart = {word.start for word in variant}  # never learned
+        whole = tuple(
+            token._replace(assigned=False) if token.assigned and token.start in apart else token
+            for token in merged(text, (piece[:4] for piece in found))
+        )
         if all(token.variable for token in whole):
             names = tuple(merged(text, (piece[:4] for piece in _names(text))))
             if not all(token.variable for token in names):

@@ -193,6 +193,8 @@ class _Reader:
             line = words[2:]
             words = line.lstrip()
         depth = len(line) - len(words)
+        if not depth:
+            self._properties = -1
         if not words or (self._suppressed and depth >= self._suppressed):
             return
         source, self._source = self._source, False

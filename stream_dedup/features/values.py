@@ -59,7 +59,7 @@ class SlotReader:
 
     Args:
         recipe: of the clusters.
-        patterns: the recipe's; made here without. If the pattern of an event is asked for just
+        patterns: the recipe's; made here if not given. If the pattern of an event is asked for just
             before its slots, the event is read once.
 
     Attributes:

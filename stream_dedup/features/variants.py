@@ -12,9 +12,10 @@ Idea: an event's *variant* is the sequence, in order, of
    (``user=info``). The letter with which lines of klog and glog begin is one too: in
    ``E1126 10:02:11.3``, ``E`` is ``error`` and ``1126`` the day;
 3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, after a request
-   (``GET /a 200``), or after ``status``, ``statusCode``, ``code`` or another of `STATUS_KEYS` with
-   ``=`` or ``:``; and where access logs have them: between a time of the day and a duration
-   (``12:00:00 | 200 | 1.2ms |``: Gin, Fiber), and after five times (``3/0/1/20/24 200``: HAProxy).
+   (``GET /a 200``; but not between ``-`` and ``-``, where IIS has the port), or after ``status``,
+   ``statusCode``, ``code`` or another of `STATUS_KEYS` with ``=`` or ``:``; and where access logs
+   have them: between a time of the day and a duration (``12:00:00 | 200 | 1.2ms |``: Gin, Fiber),
+   and after five times (``3/0/1/20/24 200``: HAProxy).
 
 The exceptions and innermost frames of a stack trace belong to it too (`traces`).
 
@@ -53,24 +54,25 @@ OUTCOMES = frozenset(
     mounted unmounted attached detached installed uninstalled complete completed incomplete
     aborted cancelled canceled expired normal abnormal hit miss
     not never without cannot unable nor neither almost nearly hardly barely partially
-    skip skipped skipping timeout lock unlock locking unlocking
-    mount unmount mounting unmounting attach detach attaching detaching
+    skipped skipping timeout unlock locking unlocking
+    unmount mounting unmounting detach attaching detaching
     enabling disabling opening closing connecting disconnecting allowing denying granting revoking
-    add remove adding removing create delete creating deleting install uninstall installing
-    uninstalling accepting rejecting
+    remove adding removing delete creating deleting uninstall installing uninstalling
+    accepting rejecting
     trusted untrusted verified unverified authorized unauthorized authenticated unauthenticated
     registered unregistered blocked unblocked loaded unloaded responsive unresponsive encrypted
     unencrypted consistent inconsistent matched mismatch mismatched correct incorrect supported
     unsupported
     increased decreased increasing decreasing raised cleared gained lost paused resumed
     promoted demoted permitted forbidden acquired released
-    upload download uploaded downloaded above below killed
+    uploaded downloaded above below killed
     nicht kein keine niet geen nunca jamais nie inte ikke
     """.split()
 )
 """Words that say how something ended or how it is: lower case.
 
-Recipes name this list, so it never changes: another list would have another name.
+Recipes name this list, so it never changes once it is released: another list would have another
+name. Words that are also usual names of users, topics or programs are not in it.
 """
 
 LEVELS = frozenset(
@@ -123,7 +125,7 @@ _AFTER_VERSION = frozenset(b'" ')
 _AFTER_KEY = frozenset(b"\"' =:")
 _TO_STATUS = re.compile(  # from the end of a method
     rb"[ \"']{1,8}+(?:/|https?://)[^ \"']*+[ \"'=>:|-]{1,8}+"
-    rb"(?=[0-9]{3}(?:[\s\"'|)\]]|[,;](?:\s|\Z)|\Z))(?![0-9]{3} - )"
+    rb"(?=[0-9]{3}(?:[\s\"'|)\]]|[,;](?:\s|\Z)|\Z))(?!(?<= - )[0-9]{3} - )"
 )
 _WORD_BEHIND = re.compile(rb" +([^\s,;)\]\"'|]++)")
 _MICROSECONDS = frozenset({"\N{MICRO SIGN}s".encode(), "\N{GREEK SMALL LETTER MU}s".encode()})

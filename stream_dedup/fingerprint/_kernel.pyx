@@ -1249,7 +1249,7 @@ cdef class Kernel:
             return NULL
         while digits < length and c"0" <= token[digits] <= c"9":
             digits += 1
-        if digits == 0 or digits == length or token[digits] != c"/":
+        if digits == 0 or digits + 1 >= length or token[digits] != c"/":
             return NULL
         word = self.protected_at(token + digits + 1, length - digits - 1)
         return NULL if word != NULL and word.level else word
@@ -2375,7 +2375,9 @@ cdef size_t status_after_method(
         return 0
     status = at
     at += 3
-    if at + 3 <= length and memcmp(text + at, b" - ", 3) == 0:  # the port in a log of IIS
+    if at + 3 <= length and memcmp(text + at, b" - ", 3) == 0 and (
+        memcmp(text + status - 3, b" - ", 3) == 0  # the port in a log of IIS
+    ):
         return 0
     if at < length:
         if text[at] == c"," or text[at] == c";":

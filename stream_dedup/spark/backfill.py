@@ -54,7 +54,7 @@ REPLACED = (SETTINGS, "stages", "rows", REPORT)
 """What is deleted where a backfill with other settings gives way."""
 
 LOOKED_AT = 100
-"""Files of text whose first bytes are looked at."""
+"""Files of text or JSON lines whose first bytes are looked at."""
 
 UNREADABLE = (
     *(".xz", ".lzma", ".zip", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".csv", ".tsv", ".avro"),
@@ -214,12 +214,12 @@ class Backfill:
         if form == "parquet":
             frame = read.option("mergeSchema", "true").parquet(*inputs)
         elif form == "jsonl":
+            self._check_texts(files)
             frame = read.option("columnNameOfCorruptRecord", _CORRUPT).json(inputs)
             if set(frame.columns) <= {_CORRUPT}:
                 raise InputError(f"{', '.join(inputs)}: has no JSON object in any line")
         else:
-            for path, _, _ in files[:LOOKED_AT]:
-                check_text(path, self._storage.head(path, 4))
+            self._check_texts(files)
             frame = read.text(inputs).withColumnRenamed("value", settings.text or OWN_TEXT)
         found = {_bare(unquote(path)) for path in frame.inputFiles()}
         for path, _, _ in files:
@@ -237,6 +237,10 @@ class Backfill:
         text, named = settings.text or OWN_TEXT, settings.id or OWN_ID
         selected(whole, text, named, settings.groups, settings.time)
         return frame
+
+    def _check_texts(self, files: Sequence[tuple[str, int, int]]) -> None:
+        for path, _, _ in files[:LOOKED_AT]:
+            check_text(path, self._storage.head(path, 4))
 
     def _with_ids(self, frame: DataFrame) -> DataFrame:
         """Return the events, with an id each."""

@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -206,7 +205,8 @@ def _files(options: dict[str, Any]) -> Sequence[Source]:
         try:
             # A pipe is opened once only; a file that is followed may come later.
             comes_later = follow and not os.path.lexists(path)
-            if Path(path).is_dir() or not (is_live([path]) or comes_later):
+            is_folder = os.path.isdir(path)  # noqa: PTH112 -- Path's raises for a long name
+            if is_folder or not (is_live([path]) or comes_later):
                 InputFile(path, encoding=reading.encoding).close()
         except InputError as error:
             raise Failed(str(error)) from error

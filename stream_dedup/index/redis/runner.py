@@ -95,15 +95,12 @@ class ScriptRunner:
         self._summaries = summaries
         self._limits = limits
 
-    def settings(self, now_us: int, max_clusters: int | None = None) -> bytes:
+    def settings(self, now_us: int) -> bytes:
         """Pack the caller's clock and settings, the second argument of most scripts.
 
-        Args:
-            now_us: the clock.
-            max_clusters: a shard's cap on clusters; its share of the limits' without.
+        A shard's cap on clusters is its share of the limits'.
         """
-        if max_clusters is None:
-            max_clusters = -(-self._limits.max_clusters // self._layout.shards)
+        max_clusters = -(-self._limits.max_clusters // self._layout.shards)
         return codec.pack_settings(
             now_us, self._windows, self._summaries, self.ttl_ms, max_clusters
         )

@@ -272,6 +272,14 @@ def test_a_signal_ends_what_waits_in_the_opening_of_an_input() -> None:
         assert interrupt.signal == signal.SIGTERM
 
 
+def test_a_signal_before_the_opening_of_an_input_ends_it() -> None:
+    interrupt = Interrupt()
+    with interrupt.watch():
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(OpeningEndedError), interrupt.opening():
+            pytest.fail("it was opened")
+
+
 def test_a_signal_behind_the_opening_of_an_input_is_noted() -> None:
     interrupt = Interrupt()
     with interrupt.watch():

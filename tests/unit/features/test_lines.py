@@ -225,6 +225,7 @@ def test_structure_hides_no_difference_that_counts(left: str, right: str) -> Non
         ("set to Optional.empty", "set to Optional[(offset=7, segment=[0:9])]"),
         ('drop index "a_key" x', 'drop index "b_key" x'),
         ('{"statusText":"a","barcode":"b","n":1}', '{"statusText":"c","barcode":"d","n":2}'),
+        ('{"countryCode":"DE","commitMessage":"a b"}', '{"countryCode":"US","commitMessage":"c"}'),
         ("at java.net.Socket.connect 1", "at java.lang.Thread.run 2"),
         ("\x1b[1mstarting\x1b[0m a", "starting a"),
     ],
@@ -284,6 +285,10 @@ def test_a_pattern_shows_values_of_keys_that_are_learned() -> None:
     line = b"login refused; uid=root tty=console user=ann state=up"
     assert Patterns(LOGS).pattern(line, learned=1 << ALL_ASSIGNED) == (
         "login refused; uid=<*> tty=<*> user=<*> state=up"
+    )
+    line = b"cache lookup hit=true user=ann"
+    assert Patterns(LOGS).pattern(line, learned=1 << ALL_ASSIGNED) == (
+        "cache lookup hit=true user=<*>"
     )
 
 

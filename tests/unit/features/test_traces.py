@@ -176,7 +176,11 @@ def test_properties_of_an_error_of_node_say_what_happened() -> None:
     assert [decision.kind for decision in found] == [Kind.NEW, Kind.NEW, Kind.DUPLICATE]
     trace = trace_of(text.format(*events[0]).encode())
     assert trace is not None
-    assert trace.header == b"Error: request aborted\ncode: 'ECONNREFUSED',"
+    header = b"Error: request aborted\ncode: 'ECONNREFUSED',"
+    assert trace.header == header
+    behind = trace_of(text.format(*events[0]).encode() + b"\nnext\n  status: running")
+    assert behind is not None
+    assert behind.header == header + b"\nnext"
 
 
 def test_another_exception_is_another_cluster() -> None:

@@ -107,6 +107,7 @@ def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
         ("GET /a 120,5 ms, GET /b 120;5", []),
         ("GET /a 200 ms-auth GET /b 301 s3 GET /c 404 MB/s", ["2xx", "3xx"]),
         ("GET /a - 443 - 10.0.0.2, GET /b - 404 - x, GET /c - 503", ["5xx"]),
+        ("GET /a 500 - - 1.234 ms, GET /b 304 - 9ms", ["5xx", "3xx"]),
         ("GET /a 2000, GET /b 20, GET /c 999, get /d 200, GETS /e 200, GET f 200", []),
         ("GET /a 200.5, GET /b x 200, GET /c -->> (200), GET /d         200", []),
         ("status=600 status=5030 status=50", []),
