@@ -231,7 +231,7 @@ def test_cluster_ids_are_the_same_in_every_run(spark: SparkSession) -> None:
 
 def test_a_frame_that_dedup_cannot_take_is_refused(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(1, "text", 2)], "id int, body string, cluster int")
-    with pytest.raises(InputError, match="columns that dedup adds: cluster"):
+    with pytest.raises(InputError, match="columns that are added to it: cluster"):
         dedup(frame)
     with pytest.raises(InputError, match="no column is named 'message'"):
         dedup(frame.drop("cluster"), text="message")
