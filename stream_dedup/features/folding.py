@@ -51,7 +51,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 from stream_dedup.native import extension
 
@@ -269,6 +270,6 @@ def folded_passages(passages: Sequence[str]) -> list[bytes]:
     return [each[:-2] for each in folded]
 
 
-def fastest() -> Any:  # noqa: ANN401 -- this module, or the compiled one
+def fastest() -> ModuleType:
     """Return the native module if it is in use, or this one."""
     return extension("features._folding") or sys.modules[__name__]

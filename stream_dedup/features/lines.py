@@ -59,7 +59,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import (
@@ -134,7 +135,7 @@ _BLANK = re.compile(rb"[%b]*+" % _SPACES)
 _DIGIT = re.compile(rb"[0-9]")
 _SUBSTITUTE = bytes([SUBSTITUTE])
 _NAME_BYTES = re.compile(_NAME + rb"++")
-_LAST_PART = re.compile(  # of a key: "status" of "job_status", "Code" of "errorCode"
+_LAST_PART = re.compile(  # of a key: "status" of "job_status", "Error" of "lastError"
     rb"(?:(?<=[_.-])(?:[A-Z]++|[A-Za-z][a-z]*+)|(?<=[a-z0-9])[A-Z][a-z]*+)\Z"
 )
 _WORD_BYTE = re.compile(rb"[A-Za-z0-9_\x80-\xff]")
@@ -277,7 +278,7 @@ def pieces(text: bytes) -> Sequence[Piece]:
     return _Scanner(text).pieces()
 
 
-def fastest() -> Any:  # noqa: ANN401 -- this module, or the compiled one
+def fastest() -> ModuleType:
     """Return the native module if it is in use, or this one."""
     return extension("features._lines") or sys.modules[__name__]
 

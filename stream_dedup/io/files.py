@@ -263,13 +263,13 @@ def _standard_input() -> FileIO:
 
 
 def is_live(paths: Sequence[str]) -> bool:
-    """Return whether more lines may arrive from one of the paths: one is not a regular file."""
+    """Return whether more lines may arrive from one of the paths: one is no file or folder."""
     for path in paths:
         try:
             status = os.fstat(_standard_input().fileno()) if path == "-" else os.stat(path)  # noqa: PTH116
         except OSError:
             continue  # reported when it is opened
-        if not stat.S_ISREG(status.st_mode):
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             return True
     return False
 

@@ -185,8 +185,9 @@ class Backfill:
                         f"{self._settings.output}: is not a backfill, but has {name}: give another "
                         "--output, or --overwrite"
                     )
+            replaced = tuple(f"{self._storage.whole_path(name)}/" for name in REPLACED)
             for path, _, _ in files:
-                if self._storage.begins(path, REPLACED):
+                if f"{path}/".startswith(replaced):
                     raise InputError(
                         f"{path}: is below --output, where --overwrite replaces it: give another "
                         "--output"

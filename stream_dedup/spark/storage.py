@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 _GLOB = frozenset("*?[{")
 
 
-def _is_hidden(status: Any) -> bool:  # noqa: ANN401 -- Java's
-    return str(status.getPath().getName()).startswith(("_", "."))
+def _is_hidden(path: object) -> bool:
+    """Return whether Spark leaves out a file or folder, by its path of Hadoop."""
+    return str(path).rpartition("/")[2].startswith(("_", "."))
 
 
 class Storage:
@@ -112,7 +113,7 @@ class Storage:
                 raise InputError(f"{each}: there is no such file")
             is_glob = not _GLOB.isdisjoint(each)
             for status in named:
-                if not (is_glob and _is_hidden(status)):
+                if not (is_glob and _is_hidden(status.getPath())):
                     found += self._below(files, status)
         if not found:
             raise InputError(f"{', '.join(inputs)}: there is no file in it")
@@ -122,14 +123,10 @@ class Storage:
                 raise InputError(f"{path}: is named twice by {', '.join(inputs)}")
         return found
 
-    def begins(self, path: str, names: Sequence[str]) -> str | None:
-        """Return which of these names a file is, or is below; None if it is elsewhere."""
-        for name in names:
-            own, files = self._open(name)
-            whole = str(files.makeQualified(own).toString())
-            if path == whole or path.startswith(f"{whole}/"):
-                return name
-        return None
+    def whole_path(self, name: str) -> str:
+        """Return the path of a name as `files` returns those of inputs."""
+        path, files = self._open(name)
+        return str(files.makeQualified(path).toString())
 
     def head(self, path: str, size: int) -> bytes:
         """Return the first bytes of a file, by its whole path."""
@@ -146,7 +143,9 @@ class Storage:
         if not status.isDirectory():
             return [(str(path.toString()), status.getLen(), status.getModificationTime())]
         inside = files.listStatus(path)
-        return [each for s in inside if not _is_hidden(s) for each in self._below(files, s)]
+        return [
+            each for s in inside if not _is_hidden(s.getPath()) for each in self._below(files, s)
+        ]
 
     def _open(self, name: str) -> tuple[Any, Any]:
         path = self._jvm.org.apache.hadoop.fs.Path(self.path(name))

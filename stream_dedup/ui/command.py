@@ -204,9 +204,7 @@ def _files(options: dict[str, Any]) -> Sequence[Source]:
     for path in paths:
         try:
             # A pipe is opened once only; a file that is followed may come later.
-            comes_later = follow and not os.path.lexists(path)
-            is_folder = os.path.isdir(path)  # noqa: PTH112 -- Path's raises for a long name
-            if is_folder or not (is_live([path]) or comes_later):
+            if not is_live([path]) and not (follow and not os.path.lexists(path)):
                 InputFile(path, encoding=reading.encoding).close()
         except InputError as error:
             raise Failed(str(error)) from error

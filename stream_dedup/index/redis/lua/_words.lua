@@ -272,6 +272,7 @@ do  -- a script has room for 200 local names
     return math.floor(c[C_LEARNED] / 2 ^ (number % REPEATED)) % 2 == 1
   end
 
+  -- Let the pattern show it.
   local function show(c, number)
     if not varies(c, number) then
       c[C_LEARNED], c[C_LEARNED_WORDS] = c[C_LEARNED] + 2 ^ (number % REPEATED), c[C_LEARNED_WORDS] + 1
