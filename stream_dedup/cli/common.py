@@ -6,9 +6,11 @@ import asyncio
 import functools
 import os
 import re
+import signal
 import sys
+import threading
 import tomllib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -305,6 +307,43 @@ def redis_client(options: dict[str, Any], kind: Callable[..., C]) -> C:
     return kind(_url(options), retry_policy=policy, tls=tls)
 
 
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine. SIGINT cancels it, and once it has ended this raises KeyboardInterrupt.
+
+    `asyncio.run` alone cancels within its signal handler, so also in the middle of a callback of
+    the loop that has just found its future pending and will set it, which prints a traceback. Here
+    the loop takes the signal, between two callbacks. A second SIGINT does not wait for the end.
+    """
+    former = signal.getsignal(signal.SIGINT)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if former in (signal.SIG_IGN, None) or not in_main_thread:
+        return asyncio.run(work)
+    interrupted = False
+
+    async def run() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+
+        def interrupt() -> None:
+            nonlocal interrupted
+            if interrupted:
+                raise KeyboardInterrupt
+            interrupted = True
+            task.cancel()
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupt)
+        return await work
+
+    try:
+        return asyncio.run(run())
+    except asyncio.CancelledError:
+        if interrupted:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
 def run_on_redis(options: dict[str, Any], work: Callable[[RedisClient], Awaitable[T]]) -> T:
     """Run work on the service that the options name, and return its result.
 
@@ -322,7 +361,7 @@ def run_on_redis(options: dict[str, Any], work: Callable[[RedisClient], Awaitabl
             await client.aclose()
 
     try:
-        return asyncio.run(whole())
+        return run_async(whole())
     except (IndexUnavailable, IndexRefused, ValueError) as error:
         raise Failed(str(error)) from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from stream_dedup.cli.common import (
     config_option,
     console,
     load_config,
+    run_async,
     set_config_option,
     worker_extra,
 )
@@ -115,7 +115,7 @@ def check(
     stream-dedup config check --config stream-dedup.toml
     """
     loaded = load_config(file, settings)
-    found = asyncio.run(_checked(loaded.config, timeout))
+    found = run_async(_checked(loaded.config, timeout))
     if shape == "json":
         click.echo(msgspec.json.format(msgspec.json.encode([f._asdict() for f in found])).decode())
     else:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
-ANSWER_S = 10.0
+ANSWER_S = 60.0
 ROOT = Path(__file__).parents[2]
 
 

@@ -489,8 +489,11 @@ def test_an_interrupt_while_it_connects_ends_it_at_once() -> None:
         silent.listen()
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
         accepted: list[socket.socket] = []
-        interrupted(url, lambda: accepted.append(silent.accept()[0]))
-        accepted[0].close()
+        try:
+            interrupted(url, lambda: accepted.append(silent.accept()[0]))
+        finally:
+            for each in accepted:
+                each.close()
 
 
 def test_an_interrupt_while_the_server_hangs_ends_it_at_once(

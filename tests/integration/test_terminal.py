@@ -55,7 +55,7 @@ def on_terminal(
             break  # the other side is closed
         shown += piece
     os.close(ours)
-    piped_out, piped_err = process.communicate(timeout=20)
+    piped_out, piped_err = process.communicate(timeout=60)
     assert b"Traceback" not in shown + (piped_err or b"")
     return process.returncode, shown, piped_out or b"", piped_err or b""
 

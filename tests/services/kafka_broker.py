@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 
 from tests.services.certificates import Certificates, make_certificates
 from tests.services.kafka_acls import Authorizing
-from tests.services.kafka_client import CALL_S, Kafka
+from tests.services.kafka_client import Kafka
 from tests.services.kafka_jars import class_archive, find_java, find_kafka
 from tests.services.kafka_properties import (
     LONE_BROKER,
@@ -30,7 +30,7 @@ from tests.services.kafka_security import (
     client_config,
     is_encrypted,
 )
-from tests.services.processes import Daemon, ServiceError, spawn
+from tests.services.processes import READY_S, Daemon, ServiceError, spawn
 from tests.services.toxiproxy import Proxy, Toxiproxy
 
 USERS = {"alice": "alice-secret", "bob": "bob-secret"}
@@ -236,7 +236,7 @@ class KafkaBroker(Daemon, Kafka, Authorizing):
                     command += ["--add-scram", known]
         process = spawn(command, directory=self.directory, log=self.log)
         try:
-            code = process.wait(CALL_S * 3)
+            code = process.wait(READY_S)
         except subprocess.TimeoutExpired:
             code = -1
             process.kill()

@@ -25,7 +25,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 from tests.services.kafka_records import Group, Headers, Record, group_of, number, record_of
 from tests.services.processes import ServiceError, wait_until
 
-CALL_S = 10.0
+CALL_S = 60.0
+"""As long as a machine may do nothing, several times over."""
 
 COORDINATOR_S = 60.0
 """How long to wait for a group's coordinator: it answers when pending transactions have ended."""

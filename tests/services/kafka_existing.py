@@ -18,7 +18,6 @@ from tests.services.processes import PortReservation, ServiceError, wait_until
 IMAGE = f"apache/kafka:{VERSION}"
 
 # Pulling the image is not part of it.
-_CONTAINER_READY_S = 40.0
 _PORT = 9092
 
 
@@ -106,7 +105,7 @@ class DockerKafka(Kafka, AbstractContextManager["DockerKafka"]):
         container.with_env("KAFKA_HEAP_OPTS", "-Xmx512m")
         stack.enter_context(container)
         try:
-            wait_until(self._answers, what="the container answers", seconds=_CONTAINER_READY_S)
+            wait_until(self._answers, what="the container answers")
         except ServiceError as error:
             printed = b"".join(container.get_logs()).decode(errors="replace")
             raise ServiceError(f"{error}; its log:\n{printed}") from error

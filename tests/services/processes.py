@@ -28,7 +28,9 @@ from typing import Self
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / ".services"
 
-READY_S = 20.0
+READY_S = 120.0
+"""For a machine that now and then does nothing for half a minute."""
+
 STOP_S = 10.0
 
 # Below the range that the kernel hands out to clients (32768 and up), also with 10000 added, which
@@ -123,7 +125,7 @@ class Daemon(ABC):
         """Return once the server answers.
 
         Raises:
-            ServiceError: It ended, or did not answer in 20 s; with its log.
+            ServiceError: It ended, or did not answer in two minutes; with its log.
         """
         end = time.monotonic() + READY_S
         while self.running and time.monotonic() < end:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from stream_dedup.cli.common import Failed, redis_client, redis_options, shown
+from stream_dedup.cli.common import Failed, redis_client, redis_options, run_async, shown
 from stream_dedup.cli.completion import complete_recipe
 from stream_dedup.cli.group import Group
 from stream_dedup.clock import US_PER_S, SystemClock
@@ -319,7 +318,7 @@ def call(options: dict[str, Any], work: Callable[[Reader, Progress], Awaitable[T
 
     try:
         with _progress() as progress:
-            return asyncio.run(whole(progress))
+            return run_async(whole(progress))
     except RecipeError:
         raise
     except (StreamDedupError, ValueError) as error:

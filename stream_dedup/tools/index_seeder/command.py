@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +16,7 @@ from stream_dedup.cli.common import (
     config_option,
     load_config,
     progress_lines,
+    run_async,
     set_config_option,
     worker_extra,
 )
@@ -191,12 +190,7 @@ def _run(
             assert server is not None
             return await seed_from(config, section, server, lines, progress, again=again)
 
-    # Spark's own handler would raise KeyboardInterrupt in the middle of the event loop.
-    former = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        return asyncio.run(run())
-    finally:
-        signal.signal(signal.SIGINT, former)
+    return run_async(run())
 
 
 def _interrupted(problem: str, *, again: bool) -> NoReturn:

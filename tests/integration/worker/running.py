@@ -211,7 +211,7 @@ class Worker:
     def get(self, path: str) -> tuple[int, str]:
         """Status and text of a page; status 0 while nobody listens."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as page:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=30) as page:
                 return page.status, page.read().decode()
         except urllib.error.HTTPError as error:
             with error:

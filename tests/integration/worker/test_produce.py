@@ -100,7 +100,7 @@ def test_the_rate_is_kept_and_a_signal_ends_it_well(kafka: Kafka, topic: str) ->
         wait_for(lambda: sum(kafka.end_offsets(topic).values()) >= before + 1_200, "it goes on")
         assert time.monotonic() - began > 1.0
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()

@@ -1,13 +1,17 @@
-"""Durations and settings, as they are written on a command line."""
+"""Durations, settings and interrupts, as a command line has them."""
 
 from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
 
 import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.cli.common import parse_duration, recipe_of
+from stream_dedup.cli.common import parse_duration, recipe_of, run_async
 from stream_dedup.clustering.windows import FOREVER_US
 from stream_dedup.errors import RecipeError
 
@@ -66,3 +70,63 @@ def test_settings_give_a_recipe_or_a_reason(settings: list[tuple[str, str]]) -> 
 def test_an_invalid_setting_is_refused(setting: str) -> None:
     with pytest.raises((click.BadParameter, RecipeError)):
         recipe_of("logs", (setting,))
+
+
+@pytest.fixture
+def handled() -> Iterator[None]:
+    """SIGINT is handled as in a foreground process: a shell's background ignores it."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
+@pytest.mark.usefixtures("handled")
+def test_an_interrupt_waits_for_the_callback_that_runs(caplog: pytest.LogCaptureFixture) -> None:
+    cleaned_up = []
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        answer = loop.create_future()
+
+        def answered() -> None:  # as the event loop itself does once it is connected
+            if not answer.done():
+                signal.raise_signal(signal.SIGINT)
+                answer.set_result(None)
+
+        loop.call_soon(answered)
+        try:
+            await answer
+            await asyncio.sleep(60)
+        finally:
+            cleaned_up.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_async(work())
+    assert (cleaned_up, caplog.text) == ([True], "")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("handled")
+def test_a_second_interrupt_does_not_wait_for_the_end() -> None:
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(signal.raise_signal, signal.SIGINT)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            loop.call_soon(signal.raise_signal, signal.SIGINT)
+            await asyncio.sleep(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_async(work())
+
+
+@pytest.mark.usefixtures("handled")
+def test_an_interrupt_that_the_shell_ignores_stays_ignored() -> None:
+    async def work() -> str:
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(0.01)
+        return "done"
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert run_async(work()) == "done"
