@@ -1,7 +1,8 @@
-"""Pairs of lines that differ in an outcome, a log level or a status class: none may ever merge.
+"""Pairs of lines that differ in an outcome, a log level or a status: none may ever merge.
 
 Lines of 5 to 40 words are made in pairs. Of each pair, the second says another outcome, another
-level, or another HTTP status class; or the word is missing there. Each pair meets one of the stages
+level, another HTTP status class, or that an exit code is zero or is not; or the word is missing
+there. Each pair meets one of the stages
 at which lines are matched:
 
 * exact: nothing else differs but a number;
@@ -45,10 +46,13 @@ _SHARED = 5
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz" * 8 + b" " * 48
 """Random bytes become words of five letters on average."""
 
+_STATUSES = ('HTTP/1.1" {}04', "code: {}02", "HTTP {}00", "TCP_MISS/{}16")
+_EXIT_CODES = ("exit code {}", "rc={}")
 _KINDS = (
     sorted(OUTCOMES - LEVELS),
     ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"],
-    *([form.format(first) for first in "12345"] for form in ('HTTP/1.1" {}04', "code: {}02")),
+    *([form.format(first) for first in "12345"] for form in _STATUSES),
+    *([form.format(code) for code in (0, 137)] for form in _EXIT_CODES),
 )
 _ALL = [outcome for kind in _KINDS for outcome in kind]
 

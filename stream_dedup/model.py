@@ -185,8 +185,8 @@ class Summary:
         pattern: the representative with its variable parts masked. This and the next two are
             filled in by whoever sends it (`Engine.describe`).
         template: the id of the pattern without level and status (`fingerprint.templates`).
-        variant: log levels and HTTP status classes, which keep it apart from other clusters of the
-            template: `ERROR`, `5xx`.
+        variant: log levels, HTTP status classes and kinds of exit code, which keep it apart from
+            other clusters of the template: `ERROR`, `5xx`, `nonzero`.
         merged_into: the cluster that goes on for it, if it closed because it merged.
         merged: clusters that merged into this one since its last summary, each with the events that
             it had counted (capped). Their events are not among this one's.

@@ -47,7 +47,11 @@ _PIECE = re.compile(r"[^ ,;]*[ ,;]+|[^ ,;]+")
 _TITLE = re.compile(r"[0-9]+\. |[A-Z]")
 _PLACEHOLDER = re.compile(r"<(?:[a-z0-9_]+|\*)>")
 
-VARIANTS = {"level": "log levels", "status": "HTTP statuses", "frames": "frames of stack traces"}
+VARIANTS = {
+    "level": "log levels",
+    "status": "HTTP statuses and exit codes",
+    "frames": "frames of stack traces",
+}
 
 
 class ReportView:

@@ -2,9 +2,10 @@
 
 Each variable is replaced by a placeholder with the name of the mask that matches it: ``<ipv4>``,
 ``<uuid>``, ``<number>``; ``<unit>`` for a unit after a number, ``<*>`` if none does. What belongs
-to the variant is shown: an HTTP status as its class, ``<5xx>``, the letter of klog as its level,
-``<error>``, a word as itself. Of a list of alike items one is shown. A stack trace is shown as its
-header, and the innermost frame of the program: ``… at App.charge``.
+to the variant is shown: an HTTP status as its class, ``<5xx>``, an exit code as ``<zero>`` or
+``<nonzero>``, the letter of klog as its level, ``<error>``, a word as itself. Of a list of alike
+items one is shown. A stack trace is shown as its header, and the innermost frame of the program:
+``… at App.charge``.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Shown(NamedTuple):
 
     Attributes:
         pattern: its text with variables masked.
-        variant: its log levels in upper case and its status classes, each once, in order.
+        variant: its log levels in upper case, its statuses, each once, in order.
     """
 
     pattern: str
@@ -179,7 +180,7 @@ class Patterns:
     def _named_variant(
         self, parts: Iterable[tuple[bytes, bytes]], readings: Iterable[Reading]
     ) -> tuple[str, ...]:
-        """Name log levels and status classes; other words of a variant are in the pattern."""
+        """Name log levels and statuses; other words of a variant are in the pattern."""
         names = (
             each.word.decode().upper() if each.word in _LEVELS else each.word.decode()
             for (_, text), reading in zip(parts, readings, strict=True)

@@ -234,8 +234,8 @@ class Match(_Section, frozen=True):
             built-in list (ok, failed, up, down, not and so on), or words of your own. Case does not
             count. They are looked for by the extractor ``words``.
         variants: what else two events of a cluster never differ in: ``level`` (the names of log
-            levels), ``status`` (the class of HTTP statuses, 2xx to 5xx), ``frames`` (the innermost
-            frames of a stack trace; its other frames are not compared).
+            levels), ``status`` (the class of HTTP statuses, 2xx to 5xx; whether exit codes are 0),
+            ``frames`` (the innermost frames of a stack trace; its others are not compared).
         learn: the number of different words in one place, between the same words, after which the
             word in that place counts as variable, and the clusters of these patterns merge; twice
             as many between two words. 0: no words are learned.

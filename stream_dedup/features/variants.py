@@ -11,11 +11,15 @@ Idea: an event's *variant* is the sequence, in order, of
 2. its log levels (`LEVELS`), unless they are values of keys that name something else
    (``user=info``). The letter with which lines of klog and glog begin is one too: in
    ``E1126 10:02:11.3``, ``E`` is ``error`` and ``1126`` the day;
-3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, after a request
-   (``GET /a 200``; but not between ``-`` and ``-``, where IIS has the port), or after ``status``,
-   ``statusCode``, ``code`` or another of `STATUS_KEYS` with ``=`` or ``:``; and where access logs
-   have them: between a time of the day and a duration (``12:00:00 | 200 | 1.2ms |``: Gin, Fiber),
-   and after five times (``3/0/1/20/24 200``: HAProxy).
+3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, ``HTTP`` or
+   ``status code``, after a request (``GET /a 200``; but not between ``-`` and ``-``, where IIS has
+   the port), or after ``status``, ``statusCode``, ``code`` or another of `STATUS_KEYS` with ``=``
+   or ``:``; and where access logs have them: between a time of the day and a duration (``12:00:00
+   | 200 | 1.2ms |``: Gin, Fiber), after five times (``3/0/1/20/24 200``: HAProxy), behind the name
+   of a result (``TCP_MISS/200``: Squid), before another status, two sizes and a request (``200 200
+   34 366 "GET``: load balancers of AWS), and before the last three numbers of a line of IIS;
+4. its exit codes: ``zero`` or ``nonzero`` for a number after ``exit code``, ``exited with status``
+   and the like, or after ``exit_code``, ``rc`` or another of `EXIT_KEYS` with ``=`` or ``:``.
 
 The exceptions and innermost frames of a stack trace belong to it too (`traces`).
 
@@ -28,6 +32,7 @@ Worked example::
     GET /a/9 HTTP/1.1" 503 17        5xx
     POST /a/9 -> 404 in 17 ms        4xx
     ERROR job 7 finished: not OK.    error not ok
+    job 9 exited with code 137       nonzero
 
 The kernel adds the variant's words to the exact hash, and the fingerprinter the frames; an index
 takes the variant as a part of the group. It is not learned: it holds from the first event on.
@@ -93,15 +98,20 @@ MAX_KEY_BYTES = 15
 
 STATUS_KEYS = frozenset(
     b"code status statuscode httpstatus httpstatuscode httpresponsestatuscode responsestatus "
-    b"responsecode upstreamstatus".split()
+    b"responsecode upstreamstatus downstreamstatus originstatus elbstatuscode".split()
 )
 """Names before ``=`` or ``:`` and an HTTP status, in lower case, without ``_``, ``-`` and ``.``."""
+
+EXIT_KEYS = frozenset(b"exit exitcode exitstatus rc retcode returncode".split())
+"""Names before ``=`` or ``:`` and an exit code, written likewise."""
 
 SEVERITIES = {ord("I"): b"info", ord("W"): b"warning", ord("E"): b"error", ord("F"): b"fatal"}
 """Levels by the letter that klog and glog have for them."""
 
-STANDS_FOR = re.compile(rf"<(?:[1-5]xx|{'|'.join(map(bytes.decode, SEVERITIES.values()))})>")
-"""A status class, or the level of such a letter, as patterns show it."""
+STANDS_FOR = re.compile(
+    rf"<(?:[1-5]xx|(?:non)?zero|{'|'.join(map(bytes.decode, SEVERITIES.values()))})>"
+)
+"""A status class, an exit code, or the level of such a letter, as patterns show it."""
 
 METHODS = frozenset(b"GET HEAD POST PUT PATCH DELETE OPTIONS".split())
 """Methods of requests, before a path or a URL, and a status behind that."""
@@ -123,6 +133,22 @@ _VERSION = re.compile(rb"HTTP/[0-9](?:\.[0-9])?", re.IGNORECASE)
 _TIMES = re.compile(rb"[-+]?[0-9]++(?:/[-+]?[0-9]++){4}")
 _AFTER_VERSION = frozenset(b'" ')
 _AFTER_KEY = frozenset(b"\"' =:")
+_MAX_PHRASE = 28  # bytes of the longest phrase below, and of what comes before it
+_HTTP_PHRASE = re.compile(
+    rb"(?:\A|[^A-Za-z0-9_])(?:HTTP(?: error| status| response)?(?: code)?|status code) \Z",
+    re.IGNORECASE,
+)
+_EXIT_PHRASE = re.compile(
+    rb"(?:\A|[^A-Za-z0-9_])(?:(?:exit|return) (?:code|status)|exited with(?: code| status)?)"
+    rb"(?: of | |[:=] ?)-?\Z",
+    re.IGNORECASE,
+)
+_EXIT_CODE = re.compile(rb"-?(?:0[xX][0-9A-Fa-f]{1,16}|[0-9]{1,20})")
+_SQUID = re.compile(rb"(?:TCP|UDP|NONE|TAG)_[A-Z_]++/(?=[1-5][0-9][0-9]\Z)")
+_BEFORE_SIZES = re.compile(rb' (?:[0-9]{3}|-) [0-9]{1,10} [0-9]{1,10} "[A-Z-]{1,7} ')
+_TO_AGENT = re.compile(rb" /[^ ]*+ [^ ]++ [0-9]{1,5} [^ ]++ [0-9A-Fa-f.:]++ ")  # from a method
+_LAST_FIELDS = re.compile(rb" [1-5][0-9]{2} [0-9]{1,3} [0-9]{1,10} [0-9]{1,10}\r?\Z")
+_MAX_LAST_FIELDS = 32
 _TO_STATUS = re.compile(  # from the end of a method
     rb"[ \"']{1,8}+(?:/|https?://)[^ \"']*+[ \"'=>:|-]{1,8}+"
     rb"(?=[0-9]{3}(?:[\s\"'|)\]]|[,;](?:\s|\Z)|\Z))(?!(?<= - )[0-9]{3} - )"
@@ -133,10 +159,10 @@ _TIME_BEFORE = re.compile(rb"[0-9]{2}:[0-9]{2}:[0-9]{2} \| ")
 _DURATION_BEHIND = re.compile(rb" \| *[0-9][^ |]*+(?<=s) *\|")
 
 
-def status_class(
+def status_word(
     text: bytes, before: tuple[int, int] | None, start: int, end: int, *, of_request: bool
-) -> bytes:
-    """Return the HTTP status class that a token stands for, or nothing.
+) -> VariantWord | None:
+    """Return the HTTP status class, or the kind of exit code, that is in a token, if one is.
 
     Args:
         text: the line.
@@ -145,22 +171,55 @@ def status_class(
         end: where it ends.
         of_request: whether it is where the status of a request is.
     """
-    if before is None or end - start != 3 or not _STATUS.fullmatch(text, start, end):
-        return b""
-    name, gap = text[before[0] : before[1]], text[before[1] : start]
-    if of_request or _is_between_bars(text, start, end):
-        fits = True
-    elif _VERSION.fullmatch(name):
-        fits = set(gap) <= _AFTER_VERSION
-    elif _TIMES.fullmatch(name):
-        fits = gap == b" "
+    squid = _SQUID.match(text[:end], start)
+    if squid is not None:
+        start = squid.end()
+    elif before is None:
+        return None
     else:
-        fits = (
-            name.lower().translate(None, b"_-.") in STATUS_KEYS
-            and set(gap) <= _AFTER_KEY
-            and (b"=" in gap or b":" in gap)
-        )
-    return text[start : start + 1] + b"xx" if fits else b""
+        end = start + len(text[start:end].rstrip(ENDINGS))
+        if _EXIT_CODE.fullmatch(text, start, end) and _is_exit_code(text, before, start):
+            word = b"nonzero" if text[start:end].strip(b"-0xX") else b"zero"
+            return VariantWord(word, start, end, True)
+        if not _STATUS.fullmatch(text, start, end):
+            return None
+        if not (of_request or _is_status(text, before, start, end)):
+            return None
+    return VariantWord(text[start : start + 1] + b"xx", start, end, True)
+
+
+def _is_status(text: bytes, before: tuple[int, int], start: int, end: int) -> bool:
+    """Return whether three digits, not directly after a request, are an HTTP status."""
+    name, gap = text[before[0] : before[1]], text[before[1] : start]
+    phrase = text[max(start - _MAX_PHRASE, 0) : start]
+    if _VERSION.fullmatch(name) and set(gap) <= _AFTER_VERSION:
+        return True
+    if _TIMES.fullmatch(name) and gap == b" ":
+        return True
+    if _is_one_of(STATUS_KEYS, name) and _assigns(gap):
+        return True
+    is_before_sizes = text[start - 1 : start] == b" " and _BEFORE_SIZES.match(text, end)
+    return bool(
+        is_before_sizes or _is_between_bars(text, start, end) or _HTTP_PHRASE.search(phrase)
+    )
+
+
+def _is_exit_code(text: bytes, before: tuple[int, int], start: int) -> bool:
+    """Return whether a number is behind what announces an exit code."""
+    name, gap = text[before[0] : before[1]], text[before[1] : start]
+    phrase = text[max(start - _MAX_PHRASE, 0) : start]
+    return bool(_EXIT_PHRASE.search(phrase)) or (
+        _is_one_of(EXIT_KEYS, name) and _assigns(gap.removesuffix(b"-"))
+    )
+
+
+def _is_one_of(keys: frozenset[bytes], name: bytes) -> bool:
+    return name.lower().translate(None, b"_-.") in keys
+
+
+def _assigns(gap: bytes) -> bool:
+    """Return whether what is between two tokens makes them a key and its value."""
+    return set(gap) <= _AFTER_KEY and (b"=" in gap or b":" in gap)
 
 
 def status_of_request(text: bytes, start: int, end: int) -> int:
@@ -171,12 +230,18 @@ def status_of_request(text: bytes, start: int, end: int) -> int:
         start: where the token begins.
         end: where it ends.
     """
-    found = text[start:end] in METHODS and _TO_STATUS.match(text, end)
-    if not found:
+    if text[start:end] not in METHODS:
         return -1
-    behind = _WORD_BEHIND.match(text, found.end() + 3)
-    is_amount = behind and (behind[1].rstrip(b".") in UNITS or behind[1] in _MICROSECONDS)
-    return -1 if is_amount else found.end()
+    found = _TO_STATUS.match(text, end)
+    if found:
+        behind = _WORD_BEHIND.match(text, found.end() + 3)
+        if not behind or not (behind[1].rstrip(b".") in UNITS or behind[1] in _MICROSECONDS):
+            return found.end()
+    agent = _TO_AGENT.match(text, end)
+    if not agent:
+        return -1
+    last = _LAST_FIELDS.search(text, max(agent.end() - 1, len(text) - _MAX_LAST_FIELDS))
+    return last.start() + 1 if last else -1
 
 
 def is_severity(text: bytes, start: int, end: int) -> bool:
@@ -195,9 +260,9 @@ class VariantWord(NamedTuple):
     """A word of a variant, and the token that holds it.
 
     Attributes:
-        word: in lower case; of an HTTP status, its class.
-        start: where the token begins.
-        end: where it ends.
+        word: in lower case; of an HTTP status, its class; of an exit code, whether it is zero.
+        start: where it begins in its token.
+        end: where it ends, or its token.
         stands_for: whether the text has something else in its place: a status for its class, a
             letter and a day for a level.
     """
@@ -223,7 +288,7 @@ def variant_words(
         spans: where each of its tokens begins and ends.
         protected: protected words, levels included, in lower case.
         levels: those that are levels and nothing else.
-        status: whether HTTP status classes count.
+        status: whether HTTP status classes and exit codes count.
     """
     before, of_request = None, -1
     for start, end in spans:
@@ -234,9 +299,9 @@ def variant_words(
         elif levels and is_severity(text, start, end):
             yield VariantWord(SEVERITIES[text[start]], start, end, True)
         elif status:
-            class_ = status_class(text, before, start, end, of_request=start == of_request)
-            if class_:
-                yield VariantWord(class_, start, end, True)
+            found = status_word(text, before, start, end, of_request=start == of_request)
+            if found is not None:
+                yield found
         before = start, end
         if status and of_request < end:
             of_request = status_of_request(text, start, end)

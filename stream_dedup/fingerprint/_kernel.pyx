@@ -1037,6 +1037,7 @@ cdef class Kernel:
     cdef uint32_t protected_pairs[256]  # by first letter: bit n for second ones whose low bits are n
     cdef bint statuses
     cdef uint64_t status_hashes[6]
+    cdef uint64_t exit_hashes[2]  # of zero and of other exit codes
     cdef Known* known
     cdef long known_taken  # by one thread at a time
     cdef uint32_t multipliers[MINHASHES]
@@ -1089,6 +1090,8 @@ cdef class Kernel:
         self.statuses = "status" in recipe.match.variants
         for byte in range(1, 6):
             self.status_hashes[byte] = siphash(key, b"%dxx" % byte)
+        self.exit_hashes[0] = siphash(key, b"zero")
+        self.exit_hashes[1] = siphash(key, b"nonzero")
         if self.structured and not self.characters and all(
             self.classes[byte] & DIGIT for byte in range(c"0", c"9" + 1)
         ):
@@ -1277,21 +1280,38 @@ cdef class Kernel:
             slot = (slot + 1) & self.protected_mask
         return NULL
 
-    cdef inline int take_status(
+    cdef int take_status(
         self, const uint8_t* text, size_t text_length, size_t before, size_t before_end,
-        size_t start, bint of_request, Hashes* variant,
+        size_t start, size_t end, bint of_request, Hashes* variant, size_t* place,
     ) except -1 nogil:
-        """Add the status class of three digits, if they are a status: `variants.status_class`.
+        """Add a token's HTTP status class, or kind of exit code: `variants.status_word`.
 
         Returns:
-            Whether their first digit matters.
+            1 if the digit at `place` matters, which is then set; 2 if all digits do; else 0.
         """
-        if not (of_request or is_between_bars(text, text_length, start)
-                or is_behind_times(text, before, before_end, start)
-                or is_behind_key(text, before, before_end, start)):
+        if is_of_squid(text, start, end):
+            place[0] = end - 3
+        elif before_end == 0:
             return 0
-        if c"1" <= text[start] <= c"5":
-            push_hash(variant, self.status_hashes[text[start] - c"0"])
+        else:
+            while end > start and (text[end - 1] == c"." or text[end - 1] == c"!"):
+                end -= 1
+            if may_be_exit_code(text, before, before_end) and is_exit_code(
+                text, before, before_end, start, end
+            ):
+                push_hash(variant, self.exit_hashes[is_nonzero(text, start, end)])
+                return 2
+            if end - start != 3 or not is_number(text + start):
+                return 0
+            if not (of_request or is_between_bars(text, text_length, start)
+                    or is_behind_times(text, before, before_end, start)
+                    or is_behind_key(text, before, before_end, start)
+                    or is_behind_http(text, start)
+                    or is_before_sizes(text, text_length, start)):
+                return 0
+            place[0] = start
+        if c"1" <= text[place[0]] <= c"5":
+            push_hash(variant, self.status_hashes[text[place[0]] - c"0"])
         return 1
 
     cdef int take_words(
@@ -1299,7 +1319,7 @@ cdef class Kernel:
     ) except -1 nogil:
         cdef const uint8_t* text = part.text
         cdef size_t length = part.length, i = 0, start, first = tokens.count
-        cdef size_t before = 0, before_end = 0, status = 0  # of a request
+        cdef size_t before = 0, before_end = 0, place, status = 0  # of a request
         cdef int held, kind, names = 0
         cdef uint64_t identity
         cdef Pair votes
@@ -1319,9 +1339,10 @@ cdef class Kernel:
                 held |= kind
                 i += 1
             if self.statuses:
-                if i - start == 3 and before_end and is_number(text + start):
+                if (c"0" <= text[start] <= c"9" or text[start] == c"-"
+                        or c"0" <= text[i - 1] <= c"9"):
                     self.take_status(
-                        text, length, before, before_end, start, start == status, variant
+                        text, length, before, before_end, start, i, start == status, variant, &place
                     )
                 before = start
                 before_end = i
@@ -1357,7 +1378,8 @@ cdef class Kernel:
         cdef const uint8_t* text = part.text
         cdef Items* tokens = &work.tokens
         cdef Hashes* variant = &work.variant
-        cdef size_t start, size, before = 0, before_end = 0, status = 0  # of a request
+        cdef size_t start, size, before = 0, before_end = 0, place, status = 0  # of a request
+        cdef int matters
         cdef size_t first = tokens.count, variant_first = variant.count, variant_count
         cdef uint64_t seen[8]
         cdef uint64_t again = 0
@@ -1376,12 +1398,16 @@ cdef class Kernel:
             size = piece.end - start
             variant_count = variant.count
             if size and self.statuses and not piece.absent:
-                if size == 3 and before_end and is_number(text + start):
-                    if self.take_status(
-                        text, part.length, before, before_end, start, start == status, variant
-                    ):
+                if piece.held & DIGIT:
+                    matters = self.take_status(
+                        text, part.length, before, before_end, start, piece.end, start == status,
+                        variant, &place
+                    )
+                    if matters == 2:
+                        work.statuses += KNOWN_STATUSES + 1
+                    elif matters:
                         if work.statuses < KNOWN_STATUSES:
-                            work.places[work.statuses] = start
+                            work.places[work.statuses] = place
                         work.statuses += 1
                 before = start
                 before_end = piece.end
@@ -2228,13 +2254,216 @@ cdef inline bint is_version(const uint8_t* token, size_t length) noexcept nogil:
     return length == 6 or (token[6] == c"." and c"0" <= token[7] <= c"9")
 
 
+cdef bint is_of_squid(const uint8_t* text, size_t start, size_t end) noexcept nogil:
+    """Return whether a token is a result of Squid and an HTTP status: ``TCP_MISS/200``."""
+    cdef size_t i = end - 4
+    if end - start < 9 or text[i] != c"/" or not is_number(text + i + 1):
+        return False
+    if not c"1" <= text[i + 1] <= c"5":
+        return False
+    if memcmp(text + start, b"NONE_", 5) == 0:
+        start += 5
+    elif (memcmp(text + start, b"TCP_", 4) == 0 or memcmp(text + start, b"UDP_", 4) == 0
+          or memcmp(text + start, b"TAG_", 4) == 0):
+        start += 4
+    else:
+        return False
+    if start == i:
+        return False
+    while start < i and (c"A" <= text[start] <= c"Z" or text[start] == c"_"):
+        start += 1
+    return start == i
+
+
+cdef inline bint is_ignored_in_key(uint8_t byte) noexcept nogil:
+    return byte == c"_" or byte == c"-" or byte == c"."
+
+
+cdef inline bint may_be_exit_code(
+    const uint8_t* text, size_t before, size_t before_end
+) noexcept nogil:
+    """Return whether the token before a number may announce an exit code; most end here."""
+    cdef uint8_t first, last
+    while before < before_end and is_ignored_in_key(text[before_end - 1]):
+        before_end -= 1
+    while before < before_end and is_ignored_in_key(text[before]):
+        before += 1
+    if before == before_end:
+        return False
+    first = text[before] | 0x20
+    last = text[before_end - 1] | 0x20
+    if last == c"e":  # exit code, exit_code, return-code, retcode
+        return first == c"c" or first == c"e" or first == c"r"
+    if last == c"s":  # exit status, exit_status
+        return first == c"s" or first == c"e"
+    if last == c"c" or last == c"f":  # rc, of
+        return first == c"r" or first == c"o"
+    return (last == c"h" and first == c"w") or (last == c"t" and first == c"e")  # with, exit
+
+
+cdef bint is_exit_code(
+    const uint8_t* text, size_t before, size_t before_end, size_t start, size_t end
+) noexcept nogil:
+    """Return whether a token is a number behind what announces an exit code."""
+    cdef size_t at = start, i
+    cdef bint assigned = False, code
+    if at < end and text[at] == c"-":
+        at += 1
+    if end - at > 2 and text[at] == c"0" and text[at + 1] | 0x20 == c"x":
+        if end - at > 18:
+            return False
+        for i in range(at + 2, end):
+            if not (c"0" <= text[i] <= c"9" or c"a" <= text[i] | 0x20 <= c"f"):
+                return False
+    else:
+        if at == end or end - at > 20:
+            return False
+        for i in range(at, end):
+            if not c"0" <= text[i] <= c"9":
+                return False
+    # The sign may also be between the tokens.
+    i = start - 1 if start > before_end and text[start - 1] == c"-" else start
+    if i > before_end and is_key_of(
+        text + before, before_end - before, b" exit exitcode exitstatus rc retcode returncode "
+    ):
+        for at in range(before_end, i):
+            if text[at] == c"=" or text[at] == c":":
+                assigned = True
+            elif text[at] != c'"' and text[at] != c" " and text[at] != c"'":
+                assigned = False
+                break
+        if assigned:
+            return True
+    if i and text[i - 1] == c" ":
+        at = word_before(text, i, b"of", 2)
+        if at > 1:
+            return text[at - 1] == c" " and is_behind_exit(text, at - 1)
+        if i > 1 and (text[i - 2] == c":" or text[i - 2] == c"="):
+            return is_behind_exit(text, i - 2)
+        return is_behind_exit(text, i - 1)
+    return i > 0 and (text[i - 1] == c":" or text[i - 1] == c"=") and is_behind_exit(text, i - 1)
+
+
+cdef bint is_behind_exit(const uint8_t* text, size_t end) noexcept nogil:
+    """Return whether words that announce an exit code end at a place."""
+    cdef size_t at = word_at_end(text, end, b"with", 4)
+    if at:
+        return word_before(text, at, b"exited", 6) != 0
+    at = word_at_end(text, end, b"code", 4)
+    if at == 0:
+        at = word_at_end(text, end, b"status", 6)
+    if at == 0:
+        return False
+    if word_before(text, at, b"exit", 4) or word_before(text, at, b"return", 6):
+        return True
+    at = word_before(text, at, b"with", 4)
+    return at != 0 and word_before(text, at, b"exited", 6) != 0
+
+
+cdef size_t word_at_end(
+    const uint8_t* text, size_t end, const char* word, size_t length
+) noexcept nogil:
+    """Return where a word in lower case begins that ends at a place, 0 if none does.
+
+    At the beginning of a text 1 is returned, where no further word ends.
+    """
+    cdef size_t i, start
+    if end < length:
+        return 0
+    start = end - length
+    for i in range(length):
+        if text[start + i] | 0x20 != <uint8_t>word[i]:
+            return 0
+    if start == 0:
+        return 1
+    return 0 if text[start - 1] < 0x80 and is_word_byte(text[start - 1]) else start
+
+
+cdef inline size_t word_before(
+    const uint8_t* text, size_t start, const char* word, size_t length
+) noexcept nogil:
+    """Return where a word begins that ends before a space before a place, as `word_at_end`."""
+    if start == 0 or text[start - 1] != c" ":
+        return 0
+    return word_at_end(text, start - 1, word, length)
+
+
+cdef bint is_behind_http(const uint8_t* text, size_t start) noexcept nogil:
+    """Return whether ``HTTP``, ``HTTP error``, ``status code`` or the like is before a place."""
+    cdef size_t at = word_before(text, start, b"code", 4)
+    if at:
+        if word_before(text, at, b"status", 6):
+            return True
+        start = at
+    at = word_before(text, start, b"error", 5)
+    if at == 0:
+        at = word_before(text, start, b"status", 6)
+    if at == 0:
+        at = word_before(text, start, b"response", 8)
+    return word_before(text, at if at else start, b"http", 4) != 0
+
+
+cdef inline bint is_nonzero(const uint8_t* text, size_t start, size_t end) noexcept nogil:
+    """Return whether an exit code is another than zero."""
+    cdef size_t i
+    for i in range(start, end):
+        if text[i] != c"0" and text[i] != c"-" and text[i] | 0x20 != c"x":
+            return True
+    return False
+
+
+cdef size_t behind_number(
+    const uint8_t* text, size_t length, size_t at, size_t most
+) noexcept nogil:
+    """Return where a number ends that begins behind a space at a place, 0 if none is there."""
+    cdef size_t first = at + 1
+    if at >= length or text[at] != c" ":
+        return 0
+    at += 1
+    while at < length and at - first <= most and c"0" <= text[at] <= c"9":
+        at += 1
+    return at if 0 < at - first <= most else 0
+
+
+cdef bint is_before_sizes(const uint8_t* text, size_t length, size_t start) noexcept nogil:
+    """Return whether three digits are before what follows the status in logs of load balancers."""
+    cdef size_t at = start + 3, first
+    if start == 0 or text[start - 1] != c" " or at + 8 > length or text[at] != c" ":
+        return False
+    if text[at + 1] == c"-":
+        at += 2
+    elif is_number(text + at + 1):
+        at += 4
+    else:
+        return False
+    at = behind_number(text, length, at, 10)
+    if at:
+        at = behind_number(text, length, at, 10)
+    if at == 0 or at + 3 >= length or text[at] != c" " or text[at + 1] != c'"':
+        return False
+    at += 2
+    first = at
+    while at < length and at - first < 8 and (c"A" <= text[at] <= c"Z" or text[at] == c"-"):
+        at += 1
+    return 0 < at - first < 8 and at < length and text[at] == c" "
+
+
 cdef inline bint is_status_key(const uint8_t* token, size_t length) noexcept nogil:
     """Return whether a token is a name of `variants.STATUS_KEYS`, whose letters alone count."""
+    return is_key_of(
+        token, length,
+        b" code status statuscode httpstatus httpstatuscode httpresponsestatuscode responsestatus "
+        b"responsecode upstreamstatus downstreamstatus originstatus elbstatuscode ",
+    )
+
+
+cdef bint is_key_of(const uint8_t* token, size_t length, const char* names) noexcept nogil:
+    """Return whether a token is one of some names between spaces; its letters alone count."""
     cdef char name[LONGEST_STATUS_KEY + 3]  # between spaces, as in the list
     cdef size_t size = 1, i
     name[0] = c" "
     for i in range(length):
-        if token[i] == c"_" or token[i] == c"-" or token[i] == c".":
+        if is_ignored_in_key(token[i]):
             continue
         if not c"a" <= token[i] | 0x20 <= c"z" or size > LONGEST_STATUS_KEY:
             return False
@@ -2242,9 +2471,7 @@ cdef inline bint is_status_key(const uint8_t* token, size_t length) noexcept nog
         size += 1
     name[size] = c" "
     name[size + 1] = 0
-    return size > 1 and strstr(
-        b" code status statuscode httpstatus httpstatuscode httpresponsestatuscode responsestatus "
-        b"responsecode upstreamstatus ", name) != NULL
+    return size > 1 and strstr(names, name) != NULL
 
 
 cdef bint is_behind_key(
@@ -2348,16 +2575,68 @@ cdef size_t status_after_method(
     const Tables* tables, const uint8_t* text, size_t length, size_t start, size_t end
 ) noexcept nogil:
     cdef char method[10]  # between spaces, as in the list
-    cdef size_t at, first, status
+    cdef size_t at, status
     for at in range(start, end):
         if not c"A" <= text[at] <= c"Z":
             return 0
         method[1 + at - start] = text[at]
     method[0] = method[end - start + 1] = c" "
     method[end - start + 2] = 0
-    at = end
     if strstr(b" GET HEAD POST PUT PATCH DELETE OPTIONS ", method) == NULL:
         return 0
+    status = status_after_path(tables, text, length, end)
+    return status if status else status_in_iis(text, length, end)
+
+
+cdef size_t status_in_iis(const uint8_t* text, size_t length, size_t end) noexcept nogil:
+    """Return where the status is in a line of IIS whose method ends at a place, else 0."""
+    cdef size_t at = end, first, word
+    if at + 1 >= length or text[at] != c" " or text[at + 1] != c"/":
+        return 0
+    for word in range(2):  # the path and the query
+        first = at + 1
+        at = first
+        while at < length and text[at] != c" ":
+            at += 1
+        if at == first:
+            return 0
+    at = behind_number(text, length, at, 5)  # the port
+    if at == 0 or at >= length or text[at] != c" ":
+        return 0
+    first = at + 1
+    at = first
+    while at < length and text[at] != c" ":  # the user
+        at += 1
+    if at == first or at >= length:
+        return 0
+    first = at + 1
+    at = first
+    while at < length and (
+        c"0" <= text[at] <= c"9" or c"a" <= text[at] | 0x20 <= c"f" or text[at] == c"." or text[at] == c":"
+    ):
+        at += 1
+    if at == first or at >= length or text[at] != c" ":
+        return 0
+    if text[length - 1] == c"\r":
+        length -= 1
+    first = before_number(text, before_number(text, before_number(text, length, 10), 10), 3)
+    if first < 4 or not is_number(text + first - 3) or not c"1" <= text[first - 3] <= c"5":
+        return 0
+    return first - 3 if text[first - 4] == c" " and first - 4 >= at else 0
+
+
+cdef size_t before_number(const uint8_t* text, size_t end, size_t most) noexcept nogil:
+    """Return where the space is before a number that ends at a place, 0 if none ends there."""
+    cdef size_t at = end
+    while at and end - at <= most and c"0" <= text[at - 1] <= c"9":
+        at -= 1
+    return at - 1 if at and 0 < end - at <= most and text[at - 1] == c" " else 0
+
+
+cdef size_t status_after_path(
+    const Tables* tables, const uint8_t* text, size_t length, size_t end
+) noexcept nogil:
+    cdef size_t at = end, first, status
     while at < length and at - end < 8 and is_quote(text[at]):
         at += 1
     if not (begins(text, length, at, b"/") or begins(text, length, at, b"http://")

@@ -17,7 +17,7 @@ Theory of operation
 5. **Sketch**: the least distinct identities of the tokens that are not placeholders (words), or of
    the features (other extractors). Verification compares sketches; a recipe without it has none.
    With bands, of the same features as those, the upper halves of the identities.
-6. **Variant**: the hash of the sequence of protected words, levels and HTTP status classes
+6. **Variant**: the hash of the sequence of protected words, levels and statuses
    (`variants`); where there are some, it is the last element of the exact hash's sequence. Of a
    stack trace the kernel gets the header alone; the fingerprinter adds its frames to both hashes.
 

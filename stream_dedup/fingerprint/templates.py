@@ -1,11 +1,12 @@
 """Template ids: the number that all clusters of one template share.
 
-A cluster's *template* is the pattern of its first event without log level and HTTP status class,
-and with a placeholder for each word that is learned. Its id is the exact hash of that text (see
-`reference`), under a key that everybody knows, so it depends on nothing else: the same template has
-the same id in every run, namespace, group and cluster of another level or status. What is not
-hashed is not part of the template either: delimiters between words, names of placeholders, how many
-variables there are in a row. Protected words and the frames of stack traces are part of it.
+A cluster's *template* is the pattern of its first event without log level, HTTP status class and
+exit code, and with a placeholder for each word that is learned. Its id is the exact hash of that
+text (see `reference`), under a key that everybody knows, so it depends on nothing else: the same
+template has the same id in every run, namespace, group and cluster of another level or status. What
+is not hashed is not part of the template either: delimiters between words, names of placeholders,
+how many variables there are in a row. Protected words and the frames of stack traces are part of
+it.
 
 When a word of a cluster is learned, or another cluster merges into it, its pattern changes, and so
 does its id: it is always the id of the pattern that is shown.

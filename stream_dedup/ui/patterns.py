@@ -83,7 +83,9 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         str, Meta(max_length=200, description="All must be in the pattern, or its name.")
     ] = ""
     group: Annotated[str, Meta(max_length=1_000, description="As a pattern names it.")] = ""
-    level: Annotated[str, Meta(max_length=40, description="A log level, or a status class.")] = ""
+    level: Annotated[
+        str, Meta(max_length=40, description="A log level, a status class, zero, or nonzero.")
+    ] = ""
     seen: Annotated[
         Literal["any", "1m", "5m", "1h", "1d"],
         Meta(description="How long before the last event of all it was last seen, at most."),

@@ -91,7 +91,7 @@ class Pattern(Struct, frozen=True):
     Attributes:
         id: the cluster's id.
         pattern: the text with placeholders for what varies.
-        variant: log levels and HTTP status classes.
+        variant: log levels, HTTP status classes and kinds of exit code.
         group: the values that are equal for all its events.
         count: its events.
         share: of the events of all clusters.

@@ -113,7 +113,56 @@ def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
         ("status=600 status=5030 status=50", []),
         ("503 HTTP/1.1", []),
         ("HTTP/1.1=503", []),
-        ("exit_code=200 codes=200 exit_status=137 atus=200 status\0=200 _=200", []),
+        ("codes=200 atus=200 status\0=200 _=200", []),
+        (
+            "fetch ended: HTTP 404. Then http error 503, HTTP status 200",
+            ["4xx", "error", "5xx", "2xx"],
+        ),
+        ("HTTP response code 500; (status code 301) Http Code 204!", ["5xx", "3xx", "2xx"]),
+        ("HTTP 404 of HTTP 500", ["4xx", "5xx"]),
+        ("xHTTP 404 HTTP  404 HTTP errors 404 HTTP 4040 code 404 HTTP-404", ["errors"]),
+        ("HTTP code error 500 http_status code 500 s status code\t500 code", ["error"]),
+        # load balancers of AWS
+        ('0.0 0.001 0.0 502 - 34 366 "GET http://a.b:80/ HTTP/1.1" "curl"', ["5xx"]),
+        ('0.0 0.001 0.0 200 503 34 366 "POST https://a.b:443/ HTTP/2.0" "curl"', ["2xx"]),
+        ('0.0 -1 -1 400 - 0 0 "- http://a.b:80- " "-"', ["4xx"]),
+        (
+            'a 502 - 34 "GET /" b 502 50 34 3 "GET /" c 502 500 34 3 "get /" d 502 500 34 "GET /"',
+            [],
+        ),
+        (
+            'x502 - 34 366 "GET x 502 - 34 36600000000 "GET x 502 - 34 3 "ABCDEFGH / 502 - 3 3 "G',
+            [],
+        ),
+        # Squid
+        ("25 10.0.0.1 TCP_DENIED/403 3900 GET http://a.b/ - HIER_NONE/- text/html", ["4xx"]),
+        ("TCP_MEM_HIT/200 NONE_NONE/400 UDP_HIT/000 TAG_NONE/503", ["2xx", "4xx", "5xx"]),
+        ("TCP/443 TCP_/200 TCP_MISS/2000 TCP_MISS/20 tcp_miss/200 xTCP_MISS/200 TCP_M1/200", []),
+        # IIS
+        ("10.0.0.1 GET /a - 80 - 10.0.0.9 Mozilla/5.0+(X;+Y) - 500 0 64 15", ["5xx"]),
+        ("10.0.0.1 POST /a.asp x=1&y=2 443 DOMAIN\\me fe80::1 - - 200 0 0 46", ["2xx"]),
+        ("GET /a - 80 - 10.0.0.9 404 0 2 1\r", ["4xx"]),
+        ("GET /a - 80 - 10.0.0.9 x 404 0 2", []),
+        ("GET /a - 80 - host x 404 0 2 1", []),
+        ("GET /a - 800000 - 10.0.0.9 x 404 0 2 1", []),
+        ("GET /a - 80 - 10.0.0.9 x 604 0 2 1", []),
+        # exit codes
+        ("job 7 exited with code 0", ["zero"]),
+        ("job 7 exited with 137, exit status 1; Exit Code of 2.", ["nonzero"] * 3),
+        (
+            "exited with status -1 exit code 0x0 exit code 0xC0000005",
+            ["nonzero", "zero", "nonzero"],
+        ),
+        ("return code 00 returned code 1 return status of 3", ["zero", "nonzero"]),
+        ('{"exitCode":1} exit_status=200 rc=-5 RC: 0', ["nonzero"] * 3 + ["zero"]),
+        ("retcode='0' (return-code=0) exit=2", ["zero", "zero", "nonzero"]),
+        ("exited with errors 3 with code 3 code 4 of 4 xexit code 4 exit code x4 rc 5", ["errors"]),
+        ("exit code 0x exit code 0xg exit code 1.5 exit code 123456789012345678901 rc=1s", []),
+        (
+            "exit code: 137, then exit code=-1, exited with status: 0",
+            ["nonzero", "nonzero", "zero"],
+        ),
+        ("exit code  1 exit  code 1 exit code:  1 exit code := 1 src=1 rc=--1 of 1", []),
         ("httpresponsestatuscodes=200 http2_status=200 statu\xf3=200", []),
         ("HTTP/1.15 503", []),
         ("", []),
@@ -143,6 +192,9 @@ NOISE = (
     *("12:00:00 | ", " | 1.2ms |", " ms", " KB", ","),
     *("E1126", "I20261126", " 12:00:00", "seat="),
     *("can't", "n'", "t", "1/", "0/SUCCESS", " - "),
+    *("HTTP ", "error ", "response ", "status ", "code ", "exit ", "exited ", "with ", "of "),
+    *("return ", "rc", "exit_code", "-", "0", "0x", "7", "TCP_MISS/", "NONE_", "UDP_HIT/404"),
+    *(' 200 - 1 2 "', ' 502 500 34 366 "GET ', " - 80 - 10.0.0.9 ", " 500 0 64 15", "\r"),
 )
 PIECES = st.sampled_from([*NOISE, *sorted(OUTCOMES | LEVELS), *map(str.upper, sorted(LEVELS))])
 
