@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
+
+CANCEL_EVERY_S = 0.2
 
 
 def spark_options(function: Callable[..., T]) -> Callable[..., T]:
@@ -70,9 +75,23 @@ def spark_session(name: str, master: str | None, conf: tuple[str, ...]) -> Itera
         if not equals:
             raise click.BadParameter(f"{setting!r} is not KEY=VALUE", param_hint="'--conf'")
         builder = builder.config(key, value)
-    runs_already = SparkSession.getActiveSession() is not None
+    if SparkSession.getActiveSession() is not None:
+        yield builder.getOrCreate()
+        return
+    with _Interrupts() as interrupts:
+        spark = _started(builder)
+        try:
+            interrupts.cancel_jobs_of(spark)  # raises what came during the start
+            yield spark
+        finally:
+            interrupts.forget_jobs()
+            spark.stop()
+
+
+def _started(builder: SparkSession.Builder) -> SparkSession:
     try:
-        spark = builder.getOrCreate()
+        with ThreadPoolExecutor(1) as executor:  # where Spark sets no handler of SIGINT
+            spark = executor.submit(builder.getOrCreate).result()
     except Exception as error:  # PySpark's own, Java's, or the system's
         said = str(error).splitlines() or [type(error).__name__]
         raise Failed(
@@ -80,8 +99,52 @@ def spark_session(name: str, master: str | None, conf: tuple[str, ...]) -> Itera
             "(JAVA_HOME), and --master and --conf as it knows them"
         ) from error
     spark.sparkContext.setLogLevel("ERROR")
-    try:
-        yield spark
-    finally:
-        if not runs_already:
-            spark.stop()
+    return spark
+
+
+class _Interrupts:
+    """SIGINT within a `with` block: raises KeyboardInterrupt at the end of the block.
+
+    Raised at once, as Spark's own handler does it, KeyboardInterrupt comes in the middle of an
+    answer from Java: that prints tracebacks, and during the start leaves Java behind. So the first
+    SIGINT only cancels Spark's jobs, which ends what waits for them. A second one is raised at
+    once.
+    """
+
+    def __init__(self) -> None:
+        self._former: Any = None
+        self._came = False
+        self._spark: SparkSession | None = None
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        self._former = signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._former)
+        if self._came and kind is not KeyboardInterrupt:
+            raise KeyboardInterrupt from None
+
+    def cancel_jobs_of(self, spark: SparkSession) -> None:
+        """Cancel a session's jobs from now on; raises KeyboardInterrupt if SIGINT came before."""
+        self._spark = spark
+        if self._came:
+            raise KeyboardInterrupt
+
+    def forget_jobs(self) -> None:
+        """Cancel no more jobs: the session ends."""
+        self._ended.set()
+
+    def _on_signal(self, *_: object) -> None:
+        if self._came:
+            raise KeyboardInterrupt
+        self._came = True
+        if self._spark is not None:
+            threading.Thread(target=self._cancel_jobs, args=(self._spark,), daemon=True).start()
+
+    def _cancel_jobs(self, spark: SparkSession) -> None:
+        with suppress(Exception):  # Spark has ended meanwhile
+            spark.sparkContext.setLogLevel("OFF")  # else it logs what was cancelled, as errors
+            while not self._ended.wait(CANCEL_EVERY_S):  # also what begins later
+                spark.sparkContext.cancelAllJobs()

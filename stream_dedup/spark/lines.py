@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 -- as everyone calls it
 from pyspark.sql import types as T  # noqa: N812 -- as above
 
@@ -218,12 +219,14 @@ def _distinct(hasher: Hasher, rows: pa.Table, texts: bool) -> pa.Table:
         {
             "group": rows.column("group"),
             "exact": signed(hashed.exact),
+            "timed": pc.is_valid(rows.column("time")),
             "time": rows.column("time"),
             "id": rows.column("id"),
             "row": np.arange(rows.num_rows),
         }
     ).filter(pa.array(compared))
-    keyed = keyed.sort_by([("time", "ascending"), ("id", "ascending")])
+    # Rows without a time come first, as in Spark's own orders.
+    keyed = keyed.sort_by([("timed", "ascending"), ("time", "ascending"), ("id", "ascending")])
     found = keyed.group_by(["group", "exact"], use_threads=False).aggregate(
         [("row", "first"), ("row", "count"), ("time", "min"), ("time", "max")]
     )

@@ -19,6 +19,7 @@ from stream_dedup.spark import backfill as stages
 from tests.integration.command import COMMAND
 from tests.integration.spark.test_backfill import STAGES, backfill, done_before
 from tests.integration.spark.test_frames import embedded, example_lines
+from tests.services.processes import wait_until
 
 LINES = example_lines()[:2_000]
 QUIET = ("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2")
@@ -78,6 +79,44 @@ def test_three_kills_cost_the_stage_at_hand_only(
     assert done_before(backfill(spark, out, inputs)) == [True, True, True, True, False]
     assert written(out, 4) == kept
     assert first_rows(spark, out) == embedded(LINES, "logs")
+
+
+def java_of(process: subprocess.Popen[bytes]) -> set[int]:
+    """The processes of Java that a process has started."""
+    children = Path(f"/proc/{process.pid}/task").glob("*/children")
+    found = {int(each) for path in children for each in path.read_text().split()}
+    return {each for each in found if is_java(each)}
+
+
+def is_java(process: int) -> bool:
+    """Whether a process is one of Java, and lives."""
+    try:
+        return Path(f"/proc/{process}/exe").readlink().name == "java"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.timeout(2 * WITHIN_S)
+@pytest.mark.parametrize("begun", ["Java", "a stage"])
+def test_an_interrupt_ends_it_without_a_traceback(inputs: Path, tmp_path: Path, begun: str) -> None:
+    out = tmp_path / "out"
+    # A test run in a shell's background ignores the signal, and would hand that on.
+    whole = ["env", "--default-signal=INT", *command(inputs, out)]
+    with subprocess.Popen(whole, stderr=subprocess.PIPE, start_new_session=True) as process:
+        end_s = time.monotonic() + WITHIN_S
+        while not java_of(process) or (begun == "a stage" and not (out / "stages").exists()):
+            assert process.poll() is None
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
+        started = java_of(process)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, err = process.communicate(timeout=WITHIN_S)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    assert b"Error" not in err
+    gone = lambda: not any(map(is_java, started))  # noqa: E731 -- used once
+    wait_until(gone, what="Java ends", seconds=WITHIN_S)
+    assert not (out / "backfill.json").exists()
 
 
 def killing(marker: Path, times: int) -> Callable[[Callable[..., DataFrame]], Callable[..., Any]]:

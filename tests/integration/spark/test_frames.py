@@ -223,6 +223,14 @@ def test_the_first_row_is_the_one_of_the_least_time(spark: SparkSession) -> None
     assert {row.representative_id for row in dedup(frame).collect()} == {1}
 
 
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_rows_without_a_time_come_first(spark: SparkSession, partitions: int) -> None:
+    rows = [(1, 30, "disk 1 full"), (2, 10, "disk 2 full"), (4, None, "disk 4 full")]
+    rows.append((3, None, "disk 3 full"))
+    frame = spark.createDataFrame(rows, "id int, at int, body string").repartition(partitions)
+    assert {row.representative_id for row in dedup(frame, time="at").collect()} == {3}
+
+
 def test_cluster_ids_are_the_same_in_every_run(spark: SparkSession) -> None:
     frame = frame_of(spark, example_lines()[:500])
     first, second = ({row.id: row.cluster for row in dedup(frame).collect()} for _ in range(2))
