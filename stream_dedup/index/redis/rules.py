@@ -74,8 +74,8 @@ class RedisRules:
             if refusal.code != "SDRULES":
                 raise
             raise RulesChanged(
-                f"the rules of namespace {self._namespace} were changed by somebody else "
-                f"(version {refusal.detail}, not {book.version}); look at them, and try again"
+                f"the rules of namespace {self._namespace} were changed by somebody else; look at "
+                "them, and try again"
             ) from refusal
         return RuleBook(book.rules, version)
 
