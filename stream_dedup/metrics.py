@@ -95,7 +95,7 @@ OTHER = "other"
 """The value for all those past the bound in counters and histograms; gauges omit them."""
 
 FIXED = {
-    "stage": ("poll", "hash", "decide", "shape", "deliver", "commit", "tell"),
+    "stage": ("poll", "hash", "decide", "shape", "deliver", "commit", "emit"),
     "decision": ("new", "duplicate", "passed"),
     "kind": ("event", "summary", "dead_letter", "pattern"),
     "change": ("new", "spike", "vanished"),

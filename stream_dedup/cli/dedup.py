@@ -117,7 +117,7 @@ MAX_NAME = 120
     type=click.IntRange(1),
     default=100_000,
     show_default=True,
-    help="With more clusters, the least recently seen is closed. Each takes 2 to 3 kB.",
+    help="With more clusters, the least recently seen is closed. Each takes 2 to 4 kB.",
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Read at most N lines.")
 @click.option(

@@ -98,7 +98,8 @@ def _sharding(plan: TablePlan) -> str:
     return (
         f"One Redis node opens some {_rounded(1e6 / opening_us(plan)):,} clusters of one group a "
         "second, if processes keep mirrors. For twice as many take "
-        f'{nodes_for_twice(plan)} nodes, with index.shard_by = "fingerprint".'
+        f'{nodes_for_twice(plan)} nodes, with index.shard_by = "fingerprint" and a recipe that '
+        "does not learn words."
     )
 
 

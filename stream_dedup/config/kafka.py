@@ -70,8 +70,9 @@ class KafkaConfig(Section):
     """Time after which the worker asks again which partitions topics have: new ones, and topics
     that were deleted and created again, are noticed within it. Give all workers the same."""
     start: Literal["earliest", "latest", "fail"] = "earliest"
-    """Where a group begins that has no stored offset, or one that no longer exists, where the index
-    does not know the last one either: with the oldest events, with new ones, or not at all."""
+    """Where the worker begins to read a partition if neither the group nor the index has an offset
+    for it, or if that offset no longer exists. earliest: at the oldest event. latest: at new
+    events. fail: the worker ends with an error."""
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     """Whether events of open and aborted transactions are skipped (read_committed)."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"

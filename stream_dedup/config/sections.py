@@ -59,8 +59,8 @@ class IndexConfig(Section):
     timeout_s: Seconds = 5.0
     """Time after which a command that Redis has not answered counts as failed."""
     within_s: SecondsOrZero = 30.0
-    """How long a command that fails for a passing reason is retried; give more than a failover
-    takes."""
+    """How long a command that fails for a temporary reason is retried before the error is reported.
+    A worker then logs the error and tries again, without end. Give more than a failover takes."""
     max_clusters: Annotated[int, Field(ge=1)] = 20_000
     """Open clusters in a namespace. Above this, those not seen for the longest time are closed."""
     max_candidates: Annotated[int, Field(ge=1)] = 2_000
@@ -74,7 +74,8 @@ class IndexConfig(Section):
     by itself, so that all nodes share the work of one large group, which costs more in all. Fixed
     when a namespace is made; docs/giant-domain.md says when to use it."""
     near_cache_size: Annotated[int, Field(ge=0)] = 200_000
-    """Exact hashes that a worker remembers, so that it need not ask Redis; 0: none."""
+    """Exact hashes in one of the two generations of the near cache: a worker keeps up to twice as
+    many, some 440 bytes each, and need not ask Redis for them; 0: none."""
     mirror_size: Annotated[int, Field(ge=0)] = 100_000
     """A worker copies all fingerprints of a shard that has no more than this, so that Redis need
     not search; 0: no copy."""

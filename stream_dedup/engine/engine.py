@@ -86,11 +86,11 @@ class Counts:
         duplicates: events that joined one.
         passed: events that were not fingerprinted, by reason.
         clamped: events whose time was too far in the future and was set back.
-        asked: events that the near cache did not know, so that the index was asked.
-        redelivered: events delivered again and decided as before; not among `events`.
-        replayed: events counted before whose decision is no longer known, decided by what the
-            index holds now; not among `events`.
-        rules: how the index found their clusters, of the events that it was asked about.
+        asked: events that the near cache did not know: the engine asked the index.
+        redelivered: events that were delivered again and got the same decision; not in `events`.
+        replayed: events that were counted before and whose decision is no longer stored. The
+            engine decided them by the present state of the index; not in `events`.
+        rules: number of the asked events by the rule that found their cluster (`Resolution.rule`).
     """
 
     events: int = 0
@@ -127,8 +127,9 @@ class OwnedPartition:
         journal: decisions of events that may be delivered again.
         segment_boundaries: offsets at which a segment has to end.
         counted: the largest offset that `Counts` include, or that was recorded before the claim.
-        kept: what left of the patterns that rules limit, up to the high water.
-        kept_again: the same of events that are decided again, as their decisions are not known.
+        kept: for each `keep` rule, how many events were emitted in each minute, up to the
+            high-water mark.
+        kept_again: the same for replayed events, which have counts of their own.
         has_begun: whether a batch of it was decided.
         in_doubt: whether a commit may have been recorded without an answer. Then the other
             attributes have to be read again before the next one: clusters may have closed since,
@@ -233,9 +234,9 @@ class Engine:
     # ------------------------------------------------------------ rules
 
     def use_rules(self, rules: RuleSet) -> None:
-        """Act by these rules from the next segment on; what was decided before stays decided.
+        """Apply these rules from the next segment on; earlier decisions do not change.
 
-        The near cache stays valid: it is asked by what rules say of an event.
+        The near cache stays valid, because its keys contain what the rules do with an event.
         """
         self._hasher.use_rules(rules)
         self._names.clear()

@@ -77,7 +77,10 @@ class HashedBatch:
         return () if self.acted is None else self.acted.limited
 
     def scope(self, row: int) -> int | None:
-        """Return what keeps an event apart from all that no rule joins with it; None: nothing."""
+        """Return the scope that rules give to an event; None for none.
+
+        Events of different scopes never share a cluster.
+        """
         return None if self.acted is None else self.acted.scopes.get(row)
 
 

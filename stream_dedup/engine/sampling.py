@@ -9,7 +9,7 @@ changes nothing; and the sample of two clusters that merge is the least of both 
 below a bound are offered, one in `Summaries.values_every`, so the others cost one hash.
 
 The process remembers the priorities that it has offered for a cluster, and offers no event that
-those exclude. What it forgets is offered in vain.
+they exclude. If it has forgotten them, it offers such an event, and the index rejects it.
 """
 
 from __future__ import annotations

@@ -547,16 +547,16 @@ class Segment:
     # ------------------------------------------------------------ withholding
 
     def withhold(self, rows: Sequence[int], kept: Kept) -> Kept | None:
-        """Withhold events as rules say that limit their patterns; return what left with these.
+        """Mark the events that `mute` and `keep` rules withhold; return the updated counts.
 
-        Called again after some of them were decided again: decides all of them again.
+        If some events were decided again, call it again: it starts again from `kept`.
 
         Args:
-            rows: those that are decided here, and not by the journal.
-            kept: what left before.
+            rows: the rows that were decided here, not taken from the journal.
+            kept: events emitted before, for each limited pattern and minute.
 
         Returns:
-            None if no rule counts what leaves of these events.
+            `kept` with these events; None if no `keep` rule applies to them.
         """
         limited = self.hashed.limited
         rules = self.hashed.rules

@@ -5,12 +5,13 @@ A *feature hash* is the 128-bit digest as two 64-bit halves (low, high). Fingerp
 concatenation of their low halves, eight bytes each, little-endian, so the value is the same on
 every platform.
 
-MurmurHash3 is not cryptographic: whoever can choose the text and knows the seed can make two texts
-collide. Give a namespace its own seed where that matters.
+MurmurHash3 is not cryptographic: an attacker can make two texts collide, for any seed. Therefore it
+only makes fingerprints. Exact hashes and sketches, which decide whether features and events are
+equal, use a keyed hash (`siphash`).
 
 A recipe may name another hash (`OTHERS`) to reproduce the fingerprints of a system that uses it.
-That hash then only gives the votes on a fingerprint's bits. Exact hashes and sketches, which
-distinguish features and events, stay MurmurHash3: Java's hash of "Aa" equals that of "BB".
+That hash also gives only the votes on a fingerprint's bits: Java's hash of "Aa" equals that of
+"BB".
 """
 
 from __future__ import annotations

@@ -97,12 +97,12 @@ class Limits:
         max_clusters: open clusters; above it the least recently seen are closed. While more than
             that (at least `MIN_WAITING`) are closed and wait for their final summary, none is
             opened.
-        max_candidates: entries compared for a query; a search that meets more is cut short, and
-            counted. With bands at most 256 are found.
-        max_verified: clusters compared with an event; of more, the nearest, and that is counted.
-            The nearest are chosen among four times as many. With bands at most 16, and only in
-            Redis: the index in memory compares all. Where an index knows that a cluster will not
-            admit an event, it does not count.
+        max_candidates: table entries compared for one query. A search that finds more stops
+            there and counts as truncated. With bands a query finds at most 256.
+        max_verified: clusters whose sketch is compared with one event. If a search finds more, it
+            takes the nearest, chosen among four times as many, and counts as truncated. Clusters
+            that are known not to admit the event are not among them. With bands Redis compares at
+            most 16, and the index in memory compares all.
         sweep: clusters that one call may close, besides those evicted.
     """
 
@@ -426,10 +426,10 @@ class Index(Protocol):
         others leads there; they close (`Closing.MERGED`), and answers of this call name the one
         that is left.
 
-        Nothing is counted. A cluster whose opening is not recorded closes silently: its state
-        before it was opened returns. So neither a caller that dies, nor one that has lost its
-        partition, nor a replay brings a cluster into being, or back. The cap on
-        candidates may cut a search short; that is counted (`IndexSize.truncated`).
+        Nothing is counted. If no commit records the opening, the cluster closes without a summary
+        and returns to its state before (not stored, closed or gone). So a caller that dies, a
+        caller that has lost its partition, and a replay can neither create a cluster nor reopen
+        one. A search that reaches a limit is counted (`IndexSize.truncated`).
 
         If another text's open cluster is found under the event's own position (the topic was
         created again, the file rewritten), the event takes it over: former aliases no longer lead
@@ -454,9 +454,10 @@ class Index(Protocol):
         Called again with the same commit: raises `AlreadyRecorded`.
 
         Returns:
-            The clusters of the commit that are no longer open, or were opened for an event of which
-            no commit is recorded, nor is it in this one; those are closed. Unless it is empty,
-            nothing was counted: resolve their events again, then record again. The partition now
+            The clusters that cannot count the commit: those that have closed, and those whose
+            first event neither an earlier commit nor this one records (now closed too). If any
+            is returned, nothing was counted: resolve its events again, then record again. The
+            partition now
             holds stream time back, at `last_us`, so the clusters opened on the second attempt stay
             open, however far the partition is behind.
 

@@ -1,5 +1,9 @@
 """The one-off index in memory: which words occur in a place, between the same words.
 
+It finds patterns that are one word off: for each pattern of n words it has n keys, each the hash of
+the pattern without one of its words. What is stored under a key is called a record in this module;
+that has nothing to do with Kafka's records, or with `Index.record`.
+
 Theory of operation
 -------------------
 A *record* belongs to a key of patterns (`fingerprint.one_off`) and holds entries. Each names an

@@ -86,7 +86,7 @@ class SummaryEmitter:
         context = self._context
         context.step("claimed")
         trace = context.traces.summaries(len(summaries)) if context.traces else None
-        with context.timed("tell", trace):
+        with context.timed("emit", trace):
             events: list[PatternRecord] = []
             if context.config.summary_topic or self._patterns is not None:
                 summaries = await asyncio.to_thread(context.engine.describe, summaries)

@@ -295,7 +295,7 @@ _OPERATIONS = {
     "process": (SpanKind.CONSUMER, "process"),
     "poll": (SpanKind.CLIENT, "receive"),
     "deliver": (SpanKind.CLIENT, "send"),
-    "tell": (SpanKind.CLIENT, "send"),
+    "emit": (SpanKind.CLIENT, "send"),
     "commit": (SpanKind.CLIENT, "settle"),
 }
 """The kind of span and the type of operation that the conventions give to what talks to Kafka."""

@@ -178,7 +178,7 @@ def test_batches_arrive_as_traces_of_their_stages(
         assert batch.start_time_unix_nano <= mine[0].start_time_unix_nano
         assert mine[3].end_time_unix_nano <= batch.end_time_unix_nano
     assert receiver.spans("poll")
-    assert receiver.spans("tell")
+    assert receiver.spans("emit")
 
 
 def _number(fields: dict[str, object], key: str) -> int:

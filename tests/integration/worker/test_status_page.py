@@ -105,7 +105,7 @@ def test_batches_and_calls_have_their_times(scene: Scene) -> None:
     scene.trial.write(LINES[:300])
 
     def measured() -> bool:
-        rows = [row for row in scene.main().tables["Times"][1:] if row[0] != "tell"]
+        rows = [row for row in scene.main().tables["Times"][1:] if row[0] != "emit"]
         shown = (row[1] != "0" and all(each.endswith("s") for each in row[2:]) for row in rows)
         return len(rows) == 8 and all(shown)
 

@@ -144,7 +144,7 @@ def test_the_figures_are_what_the_registry_says(shown: Shown) -> None:
     assert main.values["Delay, 99 %"] == ["995 ms", "from timestamp to delivery"]
     assert main.values["Clusters"] == ["4,321", "5,000 fingerprints, 2 waiting"]
     assert main.row("Times", "decide") == ["20", "3.75 ms", "4.98 ms", "80 ms"]
-    assert main.row("Times", "tell") == ["0", "–", "–", "–"]
+    assert main.row("Times", "emit") == ["0", "–", "–", "–"]
     assert main.row("Times", "a call of Redis") == ["1", "over 10 s", "over 10 s", "12 s"]
     assert main.row("Times", "kernel, within hash") == ["1", "0.25 ms", "0.495 ms", "0.3 ms"]
     assert main.tables["Times"][0] == ["Last 20 s", "How often", "50 %", "99 %", "In all"]

@@ -145,7 +145,7 @@ def test_each_batch_of_a_pipeline_is_a_trace_with_its_stages(
     brought = [attributes(span)["messaging.batch.message_count"] for span in spans.all("poll")]
     assert 0 not in brought
     assert len(LINES) == sum(brought)
-    summaries = [attributes(span)["messaging.batch.message_count"] for span in spans.all("tell")]
+    summaries = [attributes(span)["messaging.batch.message_count"] for span in spans.all("emit")]
     assert sum(summaries) == sum(map(len, rig.summaries_sent().values()))
     names = {span.name for span in spans.all()} - {"process in"}
     assert set(FIXED["stage"]) - ({"commit"} if transactional else set()) == names
