@@ -46,8 +46,8 @@ _SHARED = 5
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz" * 8 + b" " * 48
 """Random bytes become words of five letters on average."""
 
-_STATUSES = ('HTTP/1.1" {}04', "code: {}02", "HTTP {}00", "TCP_MISS/{}16")
-_EXIT_CODES = ("exit code {}", "rc={}")
+_STATUSES = ('HTTP/1.1" {}04', "code: {}02", "HTTP {}00:", "TCP_MISS/{}16 512")
+_EXIT_CODES = ("exit code {}:", "rc={}")
 _KINDS = (
     sorted(OUTCOMES - LEVELS),
     ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"],

@@ -312,36 +312,40 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
     `asyncio.run` alone cancels within its signal handler, so also in the middle of a callback of
     the loop that has just found its future pending and will set it, which prints a traceback. Here
-    the loop takes the signal, between two callbacks. A second SIGINT does not wait for the end.
+    the loop cancels, between two callbacks. A second SIGINT does not wait for the end.
     """
     former = signal.getsignal(signal.SIGINT)
     in_main_thread = threading.current_thread() is threading.main_thread()
     if former in (signal.SIG_IGN, None) or not in_main_thread:
         return asyncio.run(work)
-    interrupted = False
+    came = False
+    task: asyncio.Task[T] | None = None
+
+    def on_signal(*_: object) -> None:
+        nonlocal came
+        if came or task is None or task.done():
+            raise KeyboardInterrupt
+        came = True
+        task.get_loop().call_soon_threadsafe(task.cancel)
 
     async def run() -> T:
+        nonlocal task
         task = asyncio.current_task()
-        assert task is not None
-
-        def interrupt() -> None:
-            nonlocal interrupted
-            if interrupted:
-                raise KeyboardInterrupt
-            interrupted = True
-            task.cancel()
-
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupt)
         return await work
 
+    signal.signal(signal.SIGINT, on_signal)
     try:
-        return asyncio.run(run())
+        result = asyncio.run(run())
     except asyncio.CancelledError:
-        if interrupted:
+        if came:
             raise KeyboardInterrupt from None
         raise
     finally:
         signal.signal(signal.SIGINT, former)
+        work.close()  # if it did not begin
+    if came:
+        raise KeyboardInterrupt
+    return result
 
 
 def run_on_redis(options: dict[str, Any], work: Callable[[RedisClient], Awaitable[T]]) -> T:

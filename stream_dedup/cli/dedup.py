@@ -236,6 +236,9 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
             rows = pipe.writer.rows(output.ranking, event_times=reading.event_times)
             if html is None:
                 pipe.writer.report(rows, output.ranking)
+                passed = sum(deduplicator.counts.passed.values())
+                if passed:
+                    note(f"{passed:,} of the events are in no cluster: nothing to compare")
             else:
                 facts = _facts(deduplicator, *_read_by(pipe))
                 text = page(_title(paths), facts, rows, output.ranking.left_out())

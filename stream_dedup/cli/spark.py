@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -65,7 +65,8 @@ def spark_session(name: str, master: str | None, conf: tuple[str, ...]) -> Itera
         conf: its settings.
     """
     with spark_extra():
-        from pyspark.sql import SparkSession  # noqa: PLC0415 -- an extra
+        from pyspark import SparkContext  # noqa: PLC0415 -- an extra
+        from pyspark.sql import SparkSession  # noqa: PLC0415 -- as above
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     if master is not None:
@@ -75,7 +76,7 @@ def spark_session(name: str, master: str | None, conf: tuple[str, ...]) -> Itera
         if not equals:
             raise click.BadParameter(f"{setting!r} is not KEY=VALUE", param_hint="'--conf'")
         builder = builder.config(key, value)
-    if SparkSession.getActiveSession() is not None:
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 -- also of another thread
         yield builder.getOrCreate()
         return
     with _Interrupts() as interrupts:
@@ -89,9 +90,18 @@ def spark_session(name: str, master: str | None, conf: tuple[str, ...]) -> Itera
 
 
 def _started(builder: SparkSession.Builder) -> SparkSession:
+    started: Future[SparkSession] = Future()
+
+    def start() -> None:
+        try:
+            started.set_result(builder.getOrCreate())
+        except BaseException as error:  # noqa: BLE001 -- raised again below
+            started.set_exception(error)
+
+    # In another thread Spark sets no handler of SIGINT.
+    threading.Thread(target=start, daemon=True).start()
     try:
-        with ThreadPoolExecutor(1) as executor:  # where Spark sets no handler of SIGINT
-            spark = executor.submit(builder.getOrCreate).result()
+        spark = started.result()
     except Exception as error:  # PySpark's own, Java's, or the system's
         said = str(error).splitlines() or [type(error).__name__]
         raise Failed(
@@ -118,11 +128,15 @@ class _Interrupts:
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:
-        self._former = signal.signal(signal.SIGINT, self._on_signal)
+        if threading.current_thread() is threading.main_thread():
+            self._former = signal.getsignal(signal.SIGINT)
+            if self._former not in (signal.SIG_IGN, None):
+                signal.signal(signal.SIGINT, self._on_signal)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._former)
+        if self._former is not None:
+            signal.signal(signal.SIGINT, self._former)
         if self._came and kind is not KeyboardInterrupt:
             raise KeyboardInterrupt from None
 

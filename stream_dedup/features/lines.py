@@ -125,6 +125,7 @@ _SKIPPED = re.escape(_DELIMITERS)
 _WORD = re.compile(rb"(?:[^.\-%b]|\.(?!\.\.)|-(?!---))++" % _SKIPPED)
 _RUN = re.compile(rb"\.++|-++")
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*+[ !$]*+[@-~]|[#%(-+][0-~]|[0-Z\\-~])?")
+_ESCAPES = re.compile(rb"(?:%b)++" % _ESCAPE.pattern)
 _HEX_GROUP = re.compile(rb"[A-Fa-f]{1,4}+")
 _HEX_BEHIND = re.compile(rb"(?:::?[0-9A-Fa-f]{1,4}+(?=[%b]|\Z))*+" % _SKIPPED)
 _URL_REST = re.compile(rb"[^%b\x1b\"'<>|)\]}]*+" % _SPACES)
@@ -264,8 +265,12 @@ class LineReader:
         return Reading(whole, variant), True
 
     def without_escapes(self, text: bytes) -> bytes:
-        """Return a text for people, without the escape sequences that separate tokens."""
-        return _ESCAPE.sub(_space_between, text) if self._structured and b"\x1b" in text else text
+        """Return a text without the escape sequences of terminals, which are no part of it.
+
+        Nothing compares them. `read` takes them for delimiters, so that the places of tokens are
+        those in the text; but what is on both sides of them is then not next to each other.
+        """
+        return _ESCAPES.sub(_space_between, text) if self._structured and b"\x1b" in text else text
 
     def _variant(self, text: bytes, spans: Iterator[tuple[int, int]]) -> tuple[VariantWord, ...]:
         if not self._protected and not self._status:
@@ -626,7 +631,7 @@ def _end(pattern: re.Pattern[bytes], text: bytes, at: int) -> int:
 
 
 def _space_between(match: re.Match[bytes]) -> bytes:
-    """Return what stands for an escape sequence: a space, if it parts two words."""
+    """Return what stands for escape sequences: a space, if they part two words."""
     text, start, end = match.string, match.start(), match.end()
     parts = start and text[start - 1] not in _DELIMITERS and end < len(text)
     return b" " if parts and text[end] not in _DELIMITERS else b""

@@ -259,7 +259,8 @@ class Patterns:
         left = run.lstrip(self._delimiters)
         bare = left.rstrip(self._delimiters)
         head = run[: len(run) - len(left)]
-        return head + (self.named(bare) if bare else b"") + left[len(bare) :]
+        # A value of punctuation alone, such as "*/*", has no name.
+        return head + ((self.named(bare) or b"<*>") if bare else b"") + left[len(bare) :]
 
     def named(self, run: bytes) -> bytes:
         """Name each variable of a run; equal names in the same brackets are shown once."""

@@ -213,6 +213,7 @@ class FeatureExtractor:
     def _words(self, text: bytes) -> Iterator[tuple[bytes, int]]:
         """Yield n-grams of words, joined by spaces, as in the kernel."""
         settings = self._recipe.features
+        text = self._reader.without_escapes(text)
         tokens = [token.text for token in self._reader.read(text).tokens]
         shortest = 1 if settings.window == "filling" else min(settings.ngram, len(tokens))
         for end in range(max(1, shortest), len(tokens) + 1):

@@ -81,7 +81,7 @@ class SlotReader:
         """
         if not self.has_slots:
             return Slots(self._reader, [first], [], [])
-        first = _line(first)
+        first = self._reader.without_escapes(_line(first))
         is_learned = learned_words(self._reader.read(first).tokens if learned else (), learned)
         tokens = self._reader.read(first, lists=False).tokens
         variable = [(start, end, b"") for start, end in self._patterns.variables(first, tokens)]
@@ -145,7 +145,7 @@ class Slots:
 
     def values(self, event: bytes) -> list[bytes] | None:
         """Return the values of an event, one a slot; None if it lacks words of the pattern."""
-        line = _line(event)
+        line = self._reader.without_escapes(_line(event))
         found = self._between(line)
         return self._by_words(line) if found is None else found
 
@@ -166,7 +166,7 @@ class Slots:
 
     def varied(self, event: bytes) -> int:
         """Return which words of an event are in slots: bit i for its word i."""
-        line = _line(event)
+        line = self._reader.without_escapes(_line(event))
         parts = self._parts(self._reader.read(line, lists=False).tokens) or []
         known = {token.text for part in parts for token in part if not token.variable}
         words = [token.text for token in self._reader.read(line).tokens if not token.variable]

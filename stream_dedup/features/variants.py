@@ -9,17 +9,20 @@ Idea: an event's *variant* is the sequence, in order, of
 1. its *protected words*: outcomes such as ``ok``, ``failed``, ``up``, ``not`` (`OUTCOMES`), or a
    recipe's own list; also behind a number and a slash (``1/FAILURE``), and ``n't`` for ``not``;
 2. its log levels (`LEVELS`), unless they are values of keys that name something else
-   (``user=info``). The letter with which lines of klog and glog begin is one too: in
-   ``E1126 10:02:11.3``, ``E`` is ``error`` and ``1126`` the day;
+   (``user=info``); in capitals also before a slash (``ERROR/MainProcess``). The letter with which
+   lines of klog and glog begin is one too: in ``E1126 10:02:11.3``, ``E`` is ``error`` and
+   ``1126`` the day;
 3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, ``HTTP`` or
-   ``status code``, after a request (``GET /a 200``; but not between ``-`` and ``-``, where IIS has
-   the port), or after ``status``, ``statusCode``, ``code`` or another of `STATUS_KEYS` with ``=``
-   or ``:``; and where access logs have them: between a time of the day and a duration (``12:00:00
-   | 200 | 1.2ms |``: Gin, Fiber), after five times (``3/0/1/20/24 200``: HAProxy), behind the name
-   of a result (``TCP_MISS/200``: Squid), before another status, two sizes and a request (``200 200
-   34 366 "GET``: load balancers of AWS), and before the last three numbers of a line of IIS;
-4. its exit codes: ``zero`` or ``nonzero`` for a number after ``exit code``, ``exited with status``
-   and the like, or after ``exit_code``, ``rc`` or another of `EXIT_KEYS` with ``=`` or ``:``.
+   ``status code`` (unless a unit follows), after a request (``GET /a 200``; but not between ``-``
+   and ``-``, where IIS has the port), or after ``status``, ``statusCode``, ``code`` or another of
+   `STATUS_KEYS` with ``=`` or ``:``; and where access logs have them: between a time of the day and
+   a duration (``12:00:00 | 200 | 1.2ms |``: Gin, Fiber), after five times (``3/0/1/20/24 200``:
+   HAProxy), behind the name of a result (``TCP_MISS/200``: Squid), before another status, two
+   sizes and a request (``200 200 34 366 "GET``: load balancers of AWS), and before the last three
+   numbers of a line of IIS;
+4. its exit codes and error numbers: ``zero`` or ``nonzero`` for a number after ``exit code``,
+   ``exited with status`` and the like, or after a key of `EXIT_KEYS`, or that ends in one of
+   `EXIT_KEY_ENDINGS`, with ``=`` or ``:``.
 
 The exceptions and innermost frames of a stack trace belong to it too (`traces`).
 
@@ -71,6 +74,8 @@ OUTCOMES = frozenset(
     increased decreased increasing decreasing raised cleared gained lost paused resumed
     promoted demoted permitted forbidden acquired released
     uploaded downloaded above below killed
+    nxdomain servfail noerror nodata bounced deferred dropped discarded degraded corrupt corrupted
+    infected exceeded
     nicht kein keine niet geen nunca jamais nie inte ikke
     """.split()
 )
@@ -83,6 +88,7 @@ name. Words that are also usual names of users, topics or programs are not in it
 LEVELS = frozenset(
     """
     trace debug info notice warn warning err error severe critical crit alert emerg fatal panic
+    trc dbg inf wrn ftl
     """.split()
 )
 """Names of log levels, lower case."""
@@ -98,12 +104,24 @@ MAX_KEY_BYTES = 15
 
 STATUS_KEYS = frozenset(
     b"code status statuscode httpstatus httpstatuscode httpresponsestatuscode responsestatus "
-    b"responsecode upstreamstatus downstreamstatus originstatus elbstatuscode".split()
+    b"responsecode httpcode httpresponsecode scstatus upstreamstatus downstreamstatus "
+    b"originstatus elbstatuscode".split()
 )
-"""Names before ``=`` or ``:`` and an HTTP status, in lower case, without ``_``, ``-`` and ``.``."""
+"""Names before ``=`` or ``:`` and an HTTP status, in lower case, without `IGNORED_IN_KEYS`."""
 
-EXIT_KEYS = frozenset(b"exit exitcode exitstatus rc retcode returncode".split())
-"""Names before ``=`` or ``:`` and an exit code, written likewise."""
+EXIT_KEYS = frozenset(
+    b"rc retcode retval exitvalue err errno errcode grpcstatus failed failures errors".split()
+)
+"""Names before ``=`` or ``:`` and an exit code, an error number or a count of failures, written
+likewise."""
+
+EXIT_KEY_ENDINGS = (b"exitcode", b"exitstatus", b"returncode")
+"""Ends of such names, which are of letters, `MAX_LETTERS` at most."""
+
+IGNORED_IN_KEYS = b"_-.\\"
+"""What does not count in names of statuses and exit codes: separators, and what escapes quotes."""
+
+MAX_LETTERS = 31
 
 SEVERITIES = {ord("I"): b"info", ord("W"): b"warning", ord("E"): b"error", ord("F"): b"fatal"}
 """Levels by the letter that klog and glog have for them."""
@@ -123,31 +141,43 @@ ENDINGS = b".!"
 """Not counted at the end of a protected word."""
 
 _KEY = re.compile(rb"[A-Za-z0-9_.-]{1,%d}\Z" % (MAX_KEY_BYTES + 1))
-_STATUS = re.compile(rb"[1-5][0-9][0-9]")
+_STATUS = re.compile(rb"[0-9]{3}")
+_CLASSES = frozenset(b"12345")
 _SEVERITY = re.compile(
     rb"[%b][0-9]{4}(?:[0-9]{4})?(?= [0-9]{2}:[0-9]{2}:[0-9]{2})" % bytes(SEVERITIES)
 )
 _NEGATION = re.compile(rb"[nN]'")
+_LEVEL_BEFORE = re.compile(rb"([A-Z]{3,8})/")
 _NAMED_NUMBER = re.compile(rb"[0-9]++/(.++)", re.DOTALL)
 _VERSION = re.compile(rb"HTTP/[0-9](?:\.[0-9])?", re.IGNORECASE)
 _TIMES = re.compile(rb"[-+]?[0-9]++(?:/[-+]?[0-9]++){4}")
 _AFTER_VERSION = frozenset(b'" ')
-_AFTER_KEY = frozenset(b"\"' =:")
-_MAX_PHRASE = 28  # bytes of the longest phrase below, and of what comes before it
+_AFTER_KEY = frozenset(b"\\\"' =:")
+_MAX_PHRASE = 48  # bytes of the longest phrase below, and of what comes before it
 _HTTP_PHRASE = re.compile(
-    rb"(?:\A|[^A-Za-z0-9_])(?:HTTP(?: error| status| response)?(?: code)?|status code) \Z",
+    rb"(?:\A|[^A-Za-z0-9_])(?:HTTP(?: error| status)?(?: code)?|HTTP response code"
+    rb"|(?:status|response) code) \Z",
     re.IGNORECASE,
 )
 _EXIT_PHRASE = re.compile(
-    rb"(?:\A|[^A-Za-z0-9_])(?:(?:exit|return) (?:code|status)|exited with(?: code| status)?)"
-    rb"(?: of | |[:=] ?)-?\Z",
+    rb"(?:\A|[^A-Za-z0-9_])(?:"
+    rb"(?:(?:exit|return) |(?:exited|terminated)(?: abnormally| unexpectedly)? with |exited,? )"
+    rb"(?:code|status)(?:(?: of| is| was)? | ?[:=] ?)[\[('\"]?"
+    rb"|exited \(|(?P<bare>exited with ))-?\Z",
     re.IGNORECASE,
 )
-_EXIT_CODE = re.compile(rb"-?(?:0[xX][0-9A-Fa-f]{1,16}|[0-9]{1,20})")
-_SQUID = re.compile(rb"(?:TCP|UDP|NONE|TAG)_[A-Z_]++/(?=[1-5][0-9][0-9]\Z)")
-_BEFORE_SIZES = re.compile(rb' (?:[0-9]{3}|-) [0-9]{1,10} [0-9]{1,10} "[A-Z-]{1,7} ')
-_TO_AGENT = re.compile(rb" /[^ ]*+ [^ ]++ [0-9]{1,5} [^ ]++ [0-9A-Fa-f.:]++ ")  # from a method
-_LAST_FIELDS = re.compile(rb" [1-5][0-9]{2} [0-9]{1,3} [0-9]{1,10} [0-9]{1,10}\r?\Z")
+_LOWER_CASE_WORD = re.compile(rb" [a-z]")
+_GOES_ON = re.compile(rb":[0-9]")
+# Below and in `_STATUS` what decides is where digits are, not which: the kernel remembers lines
+# without their digits, but for those that tell a class.
+_EXIT_CODE = re.compile(rb"-?(?:[0-9][xX][0-9A-Fa-f]{1,16}|[0-9]{1,20})")
+_SQUID = re.compile(rb"(?:NONE|(?:TCP|UDP|NONE|TAG)_[A-Z_]++)/(?=[0-9]{3}\Z)")
+_BEFORE_SIZE = re.compile(rb" [0-9]")
+_BEFORE_SIZES = re.compile(
+    rb' (?:[0-9]{3}|-) [0-9]{1,10} [0-9]{1,10} "[A-Z-]{1,7} [a-z][a-z0-9]{0,5}://'
+)
+_TO_AGENT = re.compile(rb" /[^ ]*+ [^ ]++ [0-9]{1,5} [^ ]++ [0-9A-Fa-f.:%]++ ")  # from a method
+_LAST_FIELDS = re.compile(rb" [0-9]{3} [0-9]{1,3} [0-9]{1,10} [0-9]{1,10}\r?\Z")
 _MAX_LAST_FIELDS = 32
 _TO_STATUS = re.compile(  # from the end of a method
     rb"[ \"']{1,8}+(?:/|https?://)[^ \"']*+[ \"'=>:|-]{1,8}+"
@@ -172,19 +202,21 @@ def status_word(
         of_request: whether it is where the status of a request is.
     """
     squid = _SQUID.match(text[:end], start)
-    if squid is not None:
+    if squid is not None and _BEFORE_SIZE.match(text, end):
         start = squid.end()
     elif before is None:
         return None
     else:
         end = start + len(text[start:end].rstrip(ENDINGS))
-        if _EXIT_CODE.fullmatch(text, start, end) and _is_exit_code(text, before, start):
+        if _EXIT_CODE.fullmatch(text, start, end) and _is_exit_code(text, before, start, end):
             word = b"nonzero" if text[start:end].strip(b"-0xX") else b"zero"
             return VariantWord(word, start, end, True)
         if not _STATUS.fullmatch(text, start, end):
             return None
         if not (of_request or _is_status(text, before, start, end)):
             return None
+    if text[start] not in _CLASSES:
+        return None
     return VariantWord(text[start : start + 1] + b"xx", start, end, True)
 
 
@@ -196,25 +228,40 @@ def _is_status(text: bytes, before: tuple[int, int], start: int, end: int) -> bo
         return True
     if _TIMES.fullmatch(name) and gap == b" ":
         return True
-    if _is_one_of(STATUS_KEYS, name) and _assigns(gap):
+    if _letters(name) in STATUS_KEYS and _assigns(gap):
         return True
     is_before_sizes = text[start - 1 : start] == b" " and _BEFORE_SIZES.match(text, end)
     return bool(
-        is_before_sizes or _is_between_bars(text, start, end) or _HTTP_PHRASE.search(phrase)
+        is_before_sizes
+        or _is_between_bars(text, start, end)
+        or (_HTTP_PHRASE.search(phrase) and not _is_amount(text, end))
     )
 
 
-def _is_exit_code(text: bytes, before: tuple[int, int], start: int) -> bool:
+def _is_exit_code(text: bytes, before: tuple[int, int], start: int, end: int) -> bool:
     """Return whether a number is behind what announces an exit code."""
-    name, gap = text[before[0] : before[1]], text[before[1] : start]
-    phrase = text[max(start - _MAX_PHRASE, 0) : start]
-    return bool(_EXIT_PHRASE.search(phrase)) or (
-        _is_one_of(EXIT_KEYS, name) and _assigns(gap.removesuffix(b"-"))
+    if _GOES_ON.match(text, end):
+        return False
+    phrase = _EXIT_PHRASE.search(text[max(start - _MAX_PHRASE, 0) : start])
+    if phrase is not None:
+        is_counted = phrase["bare"] is not None and _LOWER_CASE_WORD.match(text, end)
+        return not is_counted and not _is_amount(text, end)
+    letters = _letters(text[before[0] : before[1]])
+    is_key = letters in EXIT_KEYS or (
+        letters.isalpha() and len(letters) <= MAX_LETTERS and letters.endswith(EXIT_KEY_ENDINGS)
     )
+    return is_key and _assigns(text[before[1] : start].removesuffix(b"-"))
 
 
-def _is_one_of(keys: frozenset[bytes], name: bytes) -> bool:
-    return name.lower().translate(None, b"_-.") in keys
+def _letters(name: bytes) -> bytes:
+    """Return what counts of a name."""
+    return name.lower().translate(None, IGNORED_IN_KEYS)
+
+
+def _is_amount(text: bytes, end: int) -> bool:
+    """Return whether a unit follows a number."""
+    behind = _WORD_BEHIND.match(text, end)
+    return bool(behind and (behind[1].rstrip(b".") in UNITS or behind[1] in _MICROSECONDS))
 
 
 def _assigns(gap: bytes) -> bool:
@@ -233,10 +280,8 @@ def status_of_request(text: bytes, start: int, end: int) -> int:
     if text[start:end] not in METHODS:
         return -1
     found = _TO_STATUS.match(text, end)
-    if found:
-        behind = _WORD_BEHIND.match(text, found.end() + 3)
-        if not behind or not (behind[1].rstrip(b".") in UNITS or behind[1] in _MICROSECONDS):
-            return found.end()
+    if found and not _is_amount(text, found.end() + 3):
+        return found.end()
     agent = _TO_AGENT.match(text, end)
     if not agent:
         return -1
@@ -295,7 +340,10 @@ def variant_words(
         word = protected_word(text, start, end, protected, levels)
         if word:
             named = _NAMED_NUMBER.match(text, start, end)
-            yield VariantWord(word, named.start(1) if named else start, end, False)
+            level = _LEVEL_BEFORE.match(text, start, end)
+            yield VariantWord(
+                word, named.start(1) if named else start, level.end(1) if level else end, False
+            )
         elif levels and is_severity(text, start, end):
             yield VariantWord(SEVERITIES[text[start]], start, end, True)
         elif status:
@@ -318,7 +366,12 @@ def protected_word(
     if word == b"t" and b"not" in protected and _NEGATION.fullmatch(text, max(start - 2, 0), start):
         return b"not"
     named = _NAMED_NUMBER.fullmatch(word)
-    return named[1] if named and named[1] in protected and named[1] not in levels else b""
+    if named:
+        return named[1] if named[1] in protected and named[1] not in levels else b""
+    level = _LEVEL_BEFORE.match(token)
+    if level is None or level[1].lower().decode() not in LEVELS:
+        return b""
+    return level[1].lower() if level[1].lower() in protected else b""
 
 
 def is_key(text: bytes, end: int) -> bool:

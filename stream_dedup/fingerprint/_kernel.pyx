@@ -14,7 +14,7 @@ It computes what `reference.ReferenceKernel` computes; read that first. The diff
 * Simhash keeps its counters as bit planes. Plane j holds bit j of the 64 counters of a word, so a
   vote is a few ANDs and XORs; all counters are compared with half the total at once.
 * Structured lines are remembered without their digits: which of them a token has matters to no hash,
-  except in a status, and in a line without words. A line that equals one before it in all else has its
+  except in a status, an exit code, and in a line without words. A line that equals one before it in all else has its
   numbers, after a comparison of its bytes. In logs that is most lines.
 
 Memory: a few growing buffers for the longest event of the batch, of 40 bytes a token, 40 bytes a
@@ -27,7 +27,7 @@ from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, qsort, realloc
-from libc.string cimport memcmp, memcpy, memset, strlen, strstr
+from libc.string cimport memchr, memcmp, memcpy, memset, strlen, strstr
 
 import array
 
@@ -36,6 +36,7 @@ from stream_dedup.features import lines
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER, UNITS
 from stream_dedup.features.variants import (
     LEVEL_KEYS,
+    LEVELS,
     MAX_KEY_BYTES,
     MAX_WORD_BYTES,
     SEVERITIES,
@@ -48,13 +49,15 @@ from stream_dedup.tables import sketches
 
 from stream_dedup.features._lines cimport (
     DIGIT,
+    ESC,
+    Line,
     MAX_WORDS,
+    Piece,
     SLASH,
     SUBSTITUTE,
-    Line,
-    Piece,
     Tables,
     Words,
+    escape_end,
     fill_classes,
     fill_tables,
     holds,
@@ -88,7 +91,9 @@ cdef enum:
     KNOWN = 8192  # lines remembered, a power of two
     KNOWN_BYTES = 512  # of each at most
     KNOWN_STATUSES = 2  # in each at most
-    LONGEST_STATUS_KEY = 22
+    MAX_LETTERS = 31  # of a key of a status or an exit code
+    ANNOUNCED = 1
+    BARE = 2
     LIKELY_LEAST = 208  # so many of random hashes contain the least `BAND_SKETCH` but for one in 10^8
 
 cdef extern from *:
@@ -343,6 +348,7 @@ cdef struct Word:  # a protected word: its bytes in lower case, padded with zero
     uint64_t identity
     bint used
     bint level  # and nothing else
+    bint level_name
 
 cdef struct Known:  # a line that was hashed, with a 0 for each digit
     uint64_t hashed  # of its bytes
@@ -794,6 +800,7 @@ cdef class Workspace:
     cdef bint is_gathered  # … if they are there already
     cdef Hashes32 likely, sorting
     cdef Hashes last  # words that end short texts
+    cdef Hashes plain  # bytes of a line without escape sequences
     cdef Hashes16 band_sketches
     cdef bytes band_keys  # of each event: its keys in order, big-endian
     cdef uint8_t* band_keys_at
@@ -836,7 +843,38 @@ cdef class Workspace:
         free(self.likely.at)
         free(self.sorting.at)
         free(self.last.at)
+        free(self.plain.at)
         free(self.band_sketches.at)
+
+    cdef int remove_escapes(self, const Tables* tables, Part* part) except -1 nogil:
+        """Make a part's text one without the escape sequences of terminals, until the next call.
+
+        See `LineReader.without_escapes`.
+        """
+        cdef Line line
+        cdef uint8_t* out
+        cdef size_t at = 0, size = 0, end
+        self.plain.count = 0
+        reserve_hashes(&self.plain, part.length // 8 + 1)
+        out = <uint8_t*>self.plain.at
+        start_line(&line, part.text, part.length)
+        while at < part.length:
+            if part.text[at] != ESC:
+                out[size] = part.text[at]
+                size += 1
+                at += 1
+                continue
+            end = at
+            while end < part.length and part.text[end] == ESC:
+                end = escape_end(&line, end)
+            if (at and end < part.length and tables.classes[part.text[at - 1]]
+                    and tables.classes[part.text[end]]):
+                out[size] = c" "
+                size += 1
+            at = end
+        part.text = out
+        part.length = size
+        return 0
 
     cdef inline void put(self, size_t event, uint64_t exact, uint32_t words) noexcept nogil:
         self.exact.data.as_ulonglongs[event] = exact
@@ -1155,7 +1193,9 @@ cdef class Kernel:
             slot = word_slot(head, tail) & self.protected_mask
             while self.protected[slot].used:
                 slot = (slot + 1) & self.protected_mask
-            self.protected[slot] = Word(head, tail, siphash(key, word), True, word in levels)
+            self.protected[slot] = Word(
+                head, tail, siphash(key, word), True, word in levels, word.decode() in LEVELS
+            )
             if word == b"not":
                 self.negation = &self.protected[slot]
             for first in (word[0], ord(chr(word[0]).upper())):
@@ -1252,7 +1292,14 @@ cdef class Kernel:
             return NULL
         while digits < length and c"0" <= token[digits] <= c"9":
             digits += 1
-        if digits == 0 or digits + 1 >= length or token[digits] != c"/":
+        if digits == 0:
+            while digits < length and c"A" <= token[digits] <= c"Z":
+                digits += 1
+            if 3 <= digits <= 8 and digits < length and token[digits] == c"/":
+                word = self.protected_at(token, digits)  # LEVEL/name
+                return word if word != NULL and word.level_name else NULL
+            return NULL
+        if digits + 1 >= length or token[digits] != c"/":
             return NULL
         word = self.protected_at(token + digits + 1, length - digits - 1)
         return NULL if word != NULL and word.level else word
@@ -1289,7 +1336,7 @@ cdef class Kernel:
         Returns:
             1 if the digit at `place` matters, which is then set; 2 if all digits do; else 0.
         """
-        if is_of_squid(text, start, end):
+        if is_of_squid(text, text_length, start, end):
             place[0] = end - 3
         elif before_end == 0:
             return 0
@@ -1297,7 +1344,7 @@ cdef class Kernel:
             while end > start and (text[end - 1] == c"." or text[end - 1] == c"!"):
                 end -= 1
             if may_be_exit_code(text, before, before_end) and is_exit_code(
-                text, before, before_end, start, end
+                &self.tables, text, text_length, before, before_end, start, end
             ):
                 push_hash(variant, self.exit_hashes[is_nonzero(text, start, end)])
                 return 2
@@ -1306,7 +1353,8 @@ cdef class Kernel:
             if not (of_request or is_between_bars(text, text_length, start)
                     or is_behind_times(text, before, before_end, start)
                     or is_behind_key(text, before, before_end, start)
-                    or is_behind_http(text, start)
+                    or (is_behind_http(text, start)
+                        and not is_amount_at(&self.tables, text, text_length, end))
                     or is_before_sizes(text, text_length, start)):
                 return 0
             place[0] = start
@@ -1375,6 +1423,15 @@ cdef class Kernel:
 
     cdef int take_line(self, const Part* part, Workspace work) except -1 nogil:
         """Take the words of a line with structure, as `take_words`: `features.lines`."""
+        cdef Part plain
+        if part.length and memchr(part.text, ESC, part.length) != NULL:
+            plain = part[0]
+            work.remove_escapes(&self.tables, &plain)
+            work.statuses = KNOWN_STATUSES + 1  # its places are not those of the line
+            return self.take_plain_line(&plain, work)
+        return self.take_plain_line(part, work)
+
+    cdef int take_plain_line(self, const Part* part, Workspace work) except -1 nogil:
         cdef const uint8_t* text = part.text
         cdef Items* tokens = &work.tokens
         cdef Hashes* variant = &work.variant
@@ -1420,8 +1477,10 @@ cdef class Kernel:
                 if piece.held & DIGIT:
                     if self.is_severity(text, part.length, start, piece.end):
                         push_hash(variant, self.severities[text[start]])
-                    elif piece.held & SLASH and c"0" <= text[start] <= c"9":
+                    elif piece.held & SLASH and text[start] <= c"Z":
                         word = self.find_protected(text, start, size)
+                elif piece.held & SLASH and c"A" <= text[start] <= c"Z":
+                    word = self.find_protected(text, start, size)
                 elif self.may_be_protected(text + start, size):
                     word = self.find_protected(text, start, size)
                 if word != NULL:
@@ -2254,29 +2313,29 @@ cdef inline bint is_version(const uint8_t* token, size_t length) noexcept nogil:
     return length == 6 or (token[6] == c"." and c"0" <= token[7] <= c"9")
 
 
-cdef bint is_of_squid(const uint8_t* text, size_t start, size_t end) noexcept nogil:
-    """Return whether a token is a result of Squid and an HTTP status: ``TCP_MISS/200``."""
+cdef bint is_of_squid(
+    const uint8_t* text, size_t length, size_t start, size_t end
+) noexcept nogil:
+    """Return whether a token is a result of Squid and a status, before a size: ``TCP_HIT/200 9``."""
     cdef size_t i = end - 4
-    if end - start < 9 or text[i] != c"/" or not is_number(text + i + 1):
+    if end - start < 8 or text[i] != c"/" or not is_number(text + i + 1):
         return False
-    if not c"1" <= text[i + 1] <= c"5":
+    if end + 1 >= length or text[end] != c" " or not c"0" <= text[end + 1] <= c"9":
         return False
-    if memcmp(text + start, b"NONE_", 5) == 0:
-        start += 5
-    elif (memcmp(text + start, b"TCP_", 4) == 0 or memcmp(text + start, b"UDP_", 4) == 0
-          or memcmp(text + start, b"TAG_", 4) == 0):
+    if memcmp(text + start, b"NONE", 4) == 0:
         start += 4
+        if start == i:
+            return True
+    elif (memcmp(text + start, b"TCP", 3) == 0 or memcmp(text + start, b"UDP", 3) == 0
+          or memcmp(text + start, b"TAG", 3) == 0):
+        start += 3
     else:
         return False
-    if start == i:
+    if start + 1 >= i or text[start] != c"_":
         return False
     while start < i and (c"A" <= text[start] <= c"Z" or text[start] == c"_"):
         start += 1
     return start == i
-
-
-cdef inline bint is_ignored_in_key(uint8_t byte) noexcept nogil:
-    return byte == c"_" or byte == c"-" or byte == c"."
 
 
 cdef inline bint may_be_exit_code(
@@ -2286,30 +2345,33 @@ cdef inline bint may_be_exit_code(
     cdef uint8_t first, last
     while before < before_end and is_ignored_in_key(text[before_end - 1]):
         before_end -= 1
-    while before < before_end and is_ignored_in_key(text[before]):
-        before += 1
-    if before == before_end:
+    if before_end - before < 2:
         return False
-    first = text[before] | 0x20
+    first = text[before_end - 2] | 0x20
     last = text[before_end - 1] | 0x20
-    if last == c"e":  # exit code, exit_code, return-code, retcode
-        return first == c"c" or first == c"e" or first == c"r"
-    if last == c"s":  # exit status, exit_status
-        return first == c"s" or first == c"e"
-    if last == c"c" or last == c"f":  # rc, of
-        return first == c"r" or first == c"o"
-    return (last == c"h" and first == c"w") or (last == c"t" and first == c"e")  # with, exit
+    if last == c"s":  # status, is, was, failures, errors
+        return (first == c"u" or first == c"i" or first == c"a" or first == c"e"
+                or first == c"r")
+    if last == c"e":  # code, exitvalue
+        return first == c"d" or first == c"u"
+    return (
+        (last == c"d" and first == c"e") or (last == c"f" and first == c"o")  # exited, of
+        or (last == c"r" and first == c"r") or (last == c"o" and first == c"n")  # err, errno
+        or (last == c"h" and first == c"t") or last == c"c" or last == c"l"  # with, rc, retval
+        or is_ignored_in_key(text[before_end - 2])
+    )
 
 
 cdef bint is_exit_code(
-    const uint8_t* text, size_t before, size_t before_end, size_t start, size_t end
+    const Tables* tables, const uint8_t* text, size_t length, size_t before, size_t before_end,
+    size_t start, size_t end
 ) noexcept nogil:
     """Return whether a token is a number behind what announces an exit code."""
     cdef size_t at = start, i
-    cdef bint assigned = False, code
+    cdef bint assigned = False
     if at < end and text[at] == c"-":
         at += 1
-    if end - at > 2 and text[at] == c"0" and text[at + 1] | 0x20 == c"x":
+    if end - at > 2 and c"0" <= text[at] <= c"9" and text[at + 1] | 0x20 == c"x":
         if end - at > 18:
             return False
         for i in range(at + 2, end):
@@ -2321,43 +2383,115 @@ cdef bint is_exit_code(
         for i in range(at, end):
             if not c"0" <= text[i] <= c"9":
                 return False
+    if end + 1 < length and text[end] == c":" and c"0" <= text[end + 1] <= c"9":
+        return False
     # The sign may also be between the tokens.
-    i = start - 1 if start > before_end and text[start - 1] == c"-" else start
-    if i > before_end and is_key_of(
-        text + before, before_end - before, b" exit exitcode exitstatus rc retcode returncode "
-    ):
-        for at in range(before_end, i):
-            if text[at] == c"=" or text[at] == c":":
-                assigned = True
-            elif text[at] != c'"' and text[at] != c" " and text[at] != c"'":
-                assigned = False
-                break
-        if assigned:
-            return True
-    if i and text[i - 1] == c" ":
-        at = word_before(text, i, b"of", 2)
+    i = start - 1 if start > 0 and text[start - 1] == c"-" else start
+    at = phrase_of_exit(text, i)
+    if at:
+        if at == BARE and end + 1 < length and text[end] == c" " and (
+            c"a" <= text[end + 1] <= c"z"
+        ):
+            return False
+        return not is_amount_at(tables, text, length, end)
+    if i < before_end or not is_exit_key(text + before, before_end - before):
+        return False
+    for at in range(before_end, i):
+        if text[at] == c"=" or text[at] == c":":
+            assigned = True
+        elif not is_between_key_and_value(text[at]):
+            return False
+    return assigned
+
+
+cdef bint is_exit_key(const uint8_t* token, size_t length) noexcept nogil:
+    """Return whether a token is of `variants.EXIT_KEYS`, or ends as one of `EXIT_KEY_ENDINGS`."""
+    cdef char name[MAX_LETTERS + 3]
+    cdef size_t size = letters_of(token, length, name)
+    if size == 0:
+        return False
+    if strstr(
+        b" rc retcode retval exitvalue err errno errcode grpcstatus failed failures errors ", name
+    ) != NULL:
+        return True
+    return (
+        (size >= 8 and memcmp(name + 1 + size - 8, b"exitcode", 8) == 0)
+        or (size >= 10 and memcmp(name + 1 + size - 10, b"exitstatus", 10) == 0)
+        or (size >= 10 and memcmp(name + 1 + size - 10, b"returncode", 10) == 0)
+    )
+
+
+cdef int phrase_of_exit(const uint8_t* text, size_t end) noexcept nogil:
+    """Return whether words announce an exit code at a place: `variants._EXIT_PHRASE`.
+
+    Returns:
+        0 if they do not; `BARE` if they are "exited with", which may also announce a count; else
+        `ANNOUNCED`.
+    """
+    cdef size_t at
+    cdef bint opened = False
+    if end and (text[end - 1] == c"(" or text[end - 1] == c"[" or text[end - 1] == c"'"
+                or text[end - 1] == c'"'):
+        end -= 1
+        opened = True
+        if text[end] == c"(" and end and text[end - 1] == c" " and (
+            word_at_end(text, end - 1, b"exited", 6)
+        ):
+            return ANNOUNCED
+    if end == 0:
+        return 0
+    if text[end - 1] == c" ":
+        end -= 1
+        if not opened:
+            at = word_at_end(text, end, b"with", 4)
+            if at:
+                return BARE if word_before(text, at, b"exited", 6) else 0
+        at = word_at_end(text, end, b"of", 2)
+        if at == 0:
+            at = word_at_end(text, end, b"is", 2)
+        if at == 0:
+            at = word_at_end(text, end, b"was", 3)
         if at > 1:
-            return text[at - 1] == c" " and is_behind_exit(text, at - 1)
-        if i > 1 and (text[i - 2] == c":" or text[i - 2] == c"="):
-            return is_behind_exit(text, i - 2)
-        return is_behind_exit(text, i - 1)
-    return i > 0 and (text[i - 1] == c":" or text[i - 1] == c"=") and is_behind_exit(text, i - 1)
+            return ANNOUNCED if text[at - 1] == c" " and is_behind_exit(text, at - 1) else 0
+        if end and (text[end - 1] == c":" or text[end - 1] == c"="):
+            end -= 1
+            if end and text[end - 1] == c" ":
+                end -= 1
+    elif text[end - 1] == c":" or text[end - 1] == c"=":
+        end -= 1
+        if end and text[end - 1] == c" ":
+            end -= 1
+    else:
+        return 0
+    return ANNOUNCED if is_behind_exit(text, end) else 0
 
 
 cdef bint is_behind_exit(const uint8_t* text, size_t end) noexcept nogil:
-    """Return whether words that announce an exit code end at a place."""
-    cdef size_t at = word_at_end(text, end, b"with", 4)
-    if at:
-        return word_before(text, at, b"exited", 6) != 0
-    at = word_at_end(text, end, b"code", 4)
+    """Return whether "exit code", "exited with status" or the like ends at a place."""
+    cdef size_t at = word_at_end(text, end, b"code", 4)
     if at == 0:
         at = word_at_end(text, end, b"status", 6)
-    if at == 0:
+    if at < 2 or text[at - 1] != c" ":
         return False
-    if word_before(text, at, b"exit", 4) or word_before(text, at, b"return", 6):
+    end = at - 1
+    if word_at_end(text, end, b"exit", 4) or word_at_end(text, end, b"return", 6):
         return True
-    at = word_before(text, at, b"with", 4)
-    return at != 0 and word_before(text, at, b"exited", 6) != 0
+    if word_at_end(text, end, b"exited", 6):
+        return True
+    if text[end - 1] == c"," and word_at_end(text, end - 1, b"exited", 6):
+        return True
+    at = word_at_end(text, end, b"with", 4)
+    if at < 2 or text[at - 1] != c" ":
+        return False
+    end = at - 1
+    at = word_at_end(text, end, b"abnormally", 10)
+    if at == 0:
+        at = word_at_end(text, end, b"unexpectedly", 12)
+    if at:
+        if at == 1 or text[at - 1] != c" ":
+            return False
+        end = at - 1
+    return word_at_end(text, end, b"exited", 6) or word_at_end(text, end, b"terminated", 10)
 
 
 cdef size_t word_at_end(
@@ -2389,17 +2523,15 @@ cdef inline size_t word_before(
 
 
 cdef bint is_behind_http(const uint8_t* text, size_t start) noexcept nogil:
-    """Return whether ``HTTP``, ``HTTP error``, ``status code`` or the like is before a place."""
+    """Return whether ``HTTP``, ``status code`` or the like is before a place: `_HTTP_PHRASE`."""
     cdef size_t at = word_before(text, start, b"code", 4)
     if at:
-        if word_before(text, at, b"status", 6):
+        if word_before(text, at, b"status", 6) or word_before(text, at, b"response", 8):
             return True
         start = at
     at = word_before(text, start, b"error", 5)
     if at == 0:
         at = word_before(text, start, b"status", 6)
-    if at == 0:
-        at = word_before(text, start, b"response", 8)
     return word_before(text, at if at else start, b"http", 4) != 0
 
 
@@ -2445,33 +2577,53 @@ cdef bint is_before_sizes(const uint8_t* text, size_t length, size_t start) noex
     first = at
     while at < length and at - first < 8 and (c"A" <= text[at] <= c"Z" or text[at] == c"-"):
         at += 1
-    return 0 < at - first < 8 and at < length and text[at] == c" "
+    if not 0 < at - first < 8 or at >= length or text[at] != c" ":
+        return False
+    at += 1
+    first = at
+    while at < length and at - first < 7 and (
+        c"a" <= text[at] <= c"z" or (at > first and c"0" <= text[at] <= c"9")
+    ):
+        at += 1
+    return 0 < at - first < 7 and begins(text, length, at, b"://")
 
 
-cdef inline bint is_status_key(const uint8_t* token, size_t length) noexcept nogil:
+cdef inline bint is_ignored_in_key(uint8_t byte) noexcept nogil:
+    """Return whether a byte is of `variants.IGNORED_IN_KEYS`."""
+    return byte == c"_" or byte == c"-" or byte == c"." or byte == c"\\"
+
+
+cdef inline bint is_between_key_and_value(uint8_t byte) noexcept nogil:
+    return byte == c'"' or byte == c" " or byte == c"'" or byte == c"\\"
+
+
+cdef bint is_status_key(const uint8_t* token, size_t length) noexcept nogil:
     """Return whether a token is a name of `variants.STATUS_KEYS`, whose letters alone count."""
-    return is_key_of(
-        token, length,
+    cdef char name[MAX_LETTERS + 3]
+    return letters_of(token, length, name) and strstr(
         b" code status statuscode httpstatus httpstatuscode httpresponsestatuscode responsestatus "
-        b"responsecode upstreamstatus downstreamstatus originstatus elbstatuscode ",
-    )
+        b"responsecode httpcode httpresponsecode scstatus upstreamstatus downstreamstatus "
+        b"originstatus elbstatuscode ", name) != NULL
 
 
-cdef bint is_key_of(const uint8_t* token, size_t length, const char* names) noexcept nogil:
-    """Return whether a token is one of some names between spaces; its letters alone count."""
-    cdef char name[LONGEST_STATUS_KEY + 3]  # between spaces, as in the list
+cdef size_t letters_of(const uint8_t* token, size_t length, char* name) noexcept nogil:
+    """Write a token's letters between spaces, as in lists of names.
+
+    Returns:
+        How many; 0 if it has other bytes, or more letters than `MAX_LETTERS`.
+    """
     cdef size_t size = 1, i
     name[0] = c" "
     for i in range(length):
         if is_ignored_in_key(token[i]):
             continue
-        if not c"a" <= token[i] | 0x20 <= c"z" or size > LONGEST_STATUS_KEY:
-            return False
+        if not c"a" <= token[i] | 0x20 <= c"z" or size > MAX_LETTERS:
+            return 0
         name[size] = token[i] | 0x20
         size += 1
     name[size] = c" "
     name[size + 1] = 0
-    return size > 1 and strstr(names, name) != NULL
+    return size - 1
 
 
 cdef bint is_behind_key(
@@ -2487,7 +2639,8 @@ cdef bint is_behind_key(
             assigned = True
             if version:
                 return False
-        elif text[i] != c'"' and text[i] != c" " and (version or text[i] != c"'"):
+        elif not (text[i] == c'"' or text[i] == c" " if version
+                  else is_between_key_and_value(text[i])):
             return False
     return version or assigned
 
@@ -2612,7 +2765,8 @@ cdef size_t status_in_iis(const uint8_t* text, size_t length, size_t end) noexce
     first = at + 1
     at = first
     while at < length and (
-        c"0" <= text[at] <= c"9" or c"a" <= text[at] | 0x20 <= c"f" or text[at] == c"." or text[at] == c":"
+        c"0" <= text[at] <= c"9" or c"a" <= text[at] | 0x20 <= c"f" or text[at] == c"."
+        or text[at] == c":" or text[at] == c"%"
     ):
         at += 1
     if at == first or at >= length or text[at] != c" ":
@@ -2620,7 +2774,7 @@ cdef size_t status_in_iis(const uint8_t* text, size_t length, size_t end) noexce
     if text[length - 1] == c"\r":
         length -= 1
     first = before_number(text, before_number(text, before_number(text, length, 10), 10), 3)
-    if first < 4 or not is_number(text + first - 3) or not c"1" <= text[first - 3] <= c"5":
+    if first < 4 or not is_number(text + first - 3):
         return 0
     return first - 3 if text[first - 4] == c" " and first - 4 >= at else 0
 
@@ -2664,15 +2818,22 @@ cdef size_t status_after_path(
                 return 0
         elif not (is_space(text[at]) or ends_word(text[at])):
             return 0
-    first = at
+    return 0 if is_amount_at(tables, text, length, at) else status
+
+
+cdef bint is_amount_at(
+    const Tables* tables, const uint8_t* text, size_t length, size_t end
+) noexcept nogil:
+    """Return whether a unit follows a number that ends at a place."""
+    cdef size_t at = end, first
     while at < length and text[at] == c" ":
         at += 1
-    if at == first:
-        return status
+    if at == end:
+        return False
     first = at
     while at < length and not is_space(text[at]) and not ends_word(text[at]):
         at += 1
-    return 0 if is_amount_of(tables, text + first, at - first) else status
+    return is_amount_of(tables, text + first, at - first)
 
 
 cdef inline bint is_amount_of(const Tables* tables, const uint8_t* token, size_t length) noexcept nogil:

@@ -173,6 +173,7 @@ class ReferenceKernel:
                 tokens = [self._feature(whole, weight, salt)] if head else []
                 features = list(self._character_ngrams(head, weight, salt))
             else:
+                head = self._reader.without_escapes(head)
                 reading = self._reader.read(head)
                 tokens = list(self._words(head, reading.tokens, weight, salt))
                 features = list(self._word_ngrams(tokens, weight, salt))

@@ -56,6 +56,10 @@ def test_unprintable_characters_are_escaped(text: bytes, expected: str) -> None:
     assert Patterns(load_recipe("logs-1")).pattern(text) == expected
 
 
+def test_a_value_of_punctuation_is_shown_as_a_variable() -> None:
+    assert Patterns(load_recipe("logs")).pattern(b'got {"accept":"*/*"}') == 'got {"accept":"<*>"}'
+
+
 def test_a_long_pattern_is_cut_and_says_so() -> None:
     shown = LOGS.pattern(b"word " * 10_000)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -23,9 +24,12 @@ from stream_dedup.model import Kind
 
 LOGS = load_recipe("logs")
 
+NONZERO = ["nonzero"]
+
 
 def words_of(text: str) -> list[str]:
-    return [one.word.decode() for one in LineReader(LOGS).read(text.encode()).variant]
+    reader = LineReader(LOGS)
+    return [one.word.decode() for one in reader.read(reader.without_escapes(text.encode())).variant]
 
 
 def check_native(*lines: bytes) -> None:
@@ -56,6 +60,12 @@ def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
         ),
         ("user=info name=fatal a_very_long_name_of=warn x.y-z=notice", []),
         ("user=down =info user= info", ["down", "info", "info"]),
+        # before the name of a process, as Celery writes them
+        (
+            "[10:02:11,123: INFO/ForkPoolWorker-1] [ERROR/MainProcess] WARNING/x WRN/1",
+            ["info", "error", "warning", "wrn"],
+        ),
+        ("info/refs DEBUGS/a OK/a error/index.html /ERROR/a ERROR/", ["error"]),
         # behind the number of an exit status, as systemd writes it
         ("status=0/SUCCESS status=1/FAILURE.", ["success", "failure"]),
         ("203/EXEC 1/x/FAILURE x1/FAILURE 1/ /FAILURE 1/FAILURES? 1/INFO", []),
@@ -136,8 +146,9 @@ def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
         ),
         # Squid
         ("25 10.0.0.1 TCP_DENIED/403 3900 GET http://a.b/ - HIER_NONE/- text/html", ["4xx"]),
-        ("TCP_MEM_HIT/200 NONE_NONE/400 UDP_HIT/000 TAG_NONE/503", ["2xx", "4xx", "5xx"]),
-        ("TCP/443 TCP_/200 TCP_MISS/2000 TCP_MISS/20 tcp_miss/200 xTCP_MISS/200 TCP_M1/200", []),
+        ("TCP_MEM_HIT/200 1 NONE_NONE/400 2 UDP_HIT/000 3 TAG_NONE/503 4", ["2xx", "4xx", "5xx"]),
+        ("NONE/400 0 TCP_MISS/200 x TCP/443 9 TCP_/200 9 TCP_MISS/200", ["4xx"]),
+        ("TCP_MISS/2000 9 TCP_MISS/20 9 tcp_miss/200 9 xTCP_MISS/200 9 TCP_M1/200 9", []),
         # IIS
         ("10.0.0.1 GET /a - 80 - 10.0.0.9 Mozilla/5.0+(X;+Y) - 500 0 64 15", ["5xx"]),
         ("10.0.0.1 POST /a.asp x=1&y=2 443 DOMAIN\\me fe80::1 - - 200 0 0 46", ["2xx"]),
@@ -148,21 +159,45 @@ def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
         ("GET /a - 80 - 10.0.0.9 x 604 0 2 1", []),
         # exit codes
         ("job 7 exited with code 0", ["zero"]),
-        ("job 7 exited with 137, exit status 1; Exit Code of 2.", ["nonzero"] * 3),
+        ("job 7 exited with 137, exit status 1; Exit Code of 2.", NONZERO * 3),
+        ("exited with status -1 exit code 0x0 exit code 0xC0000005", [*NONZERO, "zero", *NONZERO]),
+        ("return code 00 returned code 1 return status of 3", ["zero", *NONZERO]),
+        ("terminated abnormally with code 6 exited unexpectedly with status 0", [*NONZERO, "zero"]),
+        ("exited, code 1 exited code 0 exit code is 2 exit code was 0", [*NONZERO, "zero"] * 2),
         (
-            "exited with status -1 exit code 0x0 exit code 0xC0000005",
-            ["nonzero", "zero", "nonzero"],
+            "Exited (137) 3 minutes ago, exit code (0), exit status [1]",
+            [*NONZERO, "zero", *NONZERO],
         ),
-        ("return code 00 returned code 1 return status of 3", ["zero", "nonzero"]),
-        ('{"exitCode":1} exit_status=200 rc=-5 RC: 0', ["nonzero"] * 3 + ["zero"]),
-        ("retcode='0' (return-code=0) exit=2", ["zero", "zero", "nonzero"]),
+        ("exit code = 1, Exit Status : 0, exit code '3'", [*NONZERO, "zero", *NONZERO]),
+        ('{"exitCode":1} exit_status=200 rc=-5 RC: 0', [*NONZERO * 3, "zero"]),
+        (
+            '{\\"exitCode\\":1} process.exit_code=0 container_exit_code=2',
+            [*NONZERO, "zero", *NONZERO],
+        ),
+        (
+            "retcode='0' (return-code=0) errno=28 err=0 retval: 1",
+            ["zero"] * 2 + [*NONZERO, "err", "zero", *NONZERO],
+        ),
+        (
+            "ok=3 failed=0 web: failures=1, errors: 0",
+            ["ok", "failed", "zero", "failures", *NONZERO, "errors", "zero"],
+        ),
         ("exited with errors 3 with code 3 code 4 of 4 xexit code 4 exit code x4 rc 5", ["errors"]),
         ("exit code 0x exit code 0xg exit code 1.5 exit code 123456789012345678901 rc=1s", []),
-        (
-            "exit code: 137, then exit code=-1, exited with status: 0",
-            ["nonzero", "nonzero", "zero"],
-        ),
+        ("exit code: 137, then exit code=-1, exited with status: 0", [*NONZERO * 2, "zero"]),
         ("exit code  1 exit  code 1 exit code:  1 exit code := 1 src=1 rc=--1 of 1", []),
+        ("syscall=0 exit=3 a0=1 traffic exit: 4021 rc:12:30:11 exited with 3 messages", []),
+        ("exit code 3 ms, return code of 12 bytes, exited with 12 s", []),
+        # escape sequences are no part of a line
+        (
+            '\x1b[0mGET /a \x1b[32m200\x1b[0m 2 ms - 1 \x1b[1m\x1b[31mGET /b HTTP/1.1\x1b[0m" 503',
+            ["2xx", "5xx"],
+        ),
+        (
+            "12:00:00 |\x1b[97;41m 500 \x1b[0m| 1ms | exit code \x1b[0m\x1b[31m1\x1b[0m",
+            ["5xx", *NONZERO],
+        ),
+        ("\x1b[36mstatus\x1b[0m=200 HTTP 404 a\x1b[1mok", ["2xx", "4xx", "ok"]),
         ("httpresponsestatuscodes=200 http2_status=200 statu\xf3=200", []),
         ("HTTP/1.15 503", []),
         ("", []),
@@ -191,10 +226,12 @@ NOISE = (
     *("GET", "POST", "/a", "https://a.b", " -> ", "1/2/3/4/5 ", "1/-1/+3/4 ", "-/1/2/3/4 "),
     *("12:00:00 | ", " | 1.2ms |", " ms", " KB", ","),
     *("E1126", "I20261126", " 12:00:00", "seat="),
+    *("INFO/", "ERROR/a-1", "Ok/", "WRN"),
     *("can't", "n'", "t", "1/", "0/SUCCESS", " - "),
     *("HTTP ", "error ", "response ", "status ", "code ", "exit ", "exited ", "with ", "of "),
     *("return ", "rc", "exit_code", "-", "0", "0x", "7", "TCP_MISS/", "NONE_", "UDP_HIT/404"),
     *(' 200 - 1 2 "', ' 502 500 34 366 "GET ', " - 80 - 10.0.0.9 ", " 500 0 64 15", "\r"),
+    *("\x1b[0m", "\x1b", "(", "errno", "terminated ", "abnormally ", "http://", "\\"),
 )
 PIECES = st.sampled_from([*NOISE, *sorted(OUTCOMES | LEVELS), *map(str.upper, sorted(LEVELS))])
 
@@ -202,6 +239,27 @@ PIECES = st.sampled_from([*NOISE, *sorted(OUTCOMES | LEVELS), *map(str.upper, so
 @given(st.lists(PIECES, max_size=20).map("".join))
 def test_the_native_kernel_finds_the_same_variants(text: str) -> None:
     check_native(text.encode("latin-1"), b"fine")
+
+
+def with_other_digits(text: str, rng: random.Random) -> str:
+    return re.sub("[0-9]", lambda _: rng.choice("0123456789"), text)
+
+
+@given(
+    st.lists(PIECES, max_size=12).map("".join),
+    st.lists(st.randoms(use_true_random=False), max_size=6),
+)
+def test_lines_that_differ_in_digits_have_their_own_variants(
+    text: str, changes: list[random.Random]
+) -> None:
+    """The kernel remembers lines without their digits."""
+    lines = [text, *(with_other_digits(text, rng) for rng in changes)]
+    native = native_module().Kernel(LOGS, PUBLIC_KEY)
+    reference = ReferenceKernel(LOGS, PUBLIC_KEY)
+    for line in lines * 2:
+        if line:
+            data = [line.encode("latin-1")]
+            assert native.scan(data, full=False) == reference.scan(data, full=False)
 
 
 def test_outcomes_and_statuses_are_not_merged() -> None:
@@ -263,6 +321,11 @@ def test_patterns_show_the_status_class() -> None:
     assert patterns.pattern(line) == '<ipv4> - - [x] "GET <path> <*>" <5xx> <number> "-"'
     assert patterns.pattern(b"exited, status=1/FAILURE") == "exited, status=<*>FAILURE"
     assert patterns.pattern(b"took status=404, 3 ms") == "took status=<4xx>, <number> <unit>"
+    assert patterns.pattern(b"job 7 exited with code 137, ok") == (
+        "job <number> exited with code <nonzero>, ok"
+    )
+    assert patterns.pattern(b"TCP_MISS/404 12 GET") == "<*><4xx> <number> GET"
+    assert patterns.pattern(b"[INFO/Pool-1] done") == "[INFO<path>] done"
     assert Patterns(load_recipe("logs-1")).pattern(line).endswith('<*>" <number> "-"')
 
 
