@@ -130,3 +130,27 @@ def test_an_interrupt_that_the_shell_ignores_stays_ignored() -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     assert run_async(work()) == "done"
+
+
+@pytest.mark.usefixtures("handled")
+def test_a_second_interrupt_ends_work_that_does_not_wait() -> None:
+    passed = []
+
+    async def work() -> None:
+        signal.raise_signal(signal.SIGINT)
+        passed.append("the first")  # the event loop would cancel it, but never gets its turn
+        signal.raise_signal(signal.SIGINT)
+        passed.append("the second")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_async(work())
+    assert passed == ["the first"]
+
+
+@pytest.mark.usefixtures("handled")
+def test_an_interrupt_is_raised_also_if_the_work_is_done() -> None:
+    async def work() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_async(work())
