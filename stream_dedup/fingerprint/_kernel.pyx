@@ -1290,19 +1290,27 @@ cdef class Kernel:
             if start > 1 and text[start - 1] == c"'" and text[start - 2] | 0x20 == c"n":
                 return self.negation
             return NULL
+        if c"A" <= token[0] <= c"Z":
+            return self.find_level_before_slash(token, length)
         while digits < length and c"0" <= token[digits] <= c"9":
             digits += 1
-        if digits == 0:
-            while digits < length and c"A" <= token[digits] <= c"Z":
-                digits += 1
-            if 3 <= digits <= 8 and digits < length and token[digits] == c"/":
-                word = self.protected_at(token, digits)  # LEVEL/name
-                return word if word != NULL and word.level_name else NULL
-            return NULL
-        if digits + 1 >= length or token[digits] != c"/":
+        if digits == 0 or digits + 1 >= length or token[digits] != c"/":
             return NULL
         word = self.protected_at(token + digits + 1, length - digits - 1)
         return NULL if word != NULL and word.level else word
+
+    cdef const Word* find_level_before_slash(
+        self, const uint8_t* token, size_t length
+    ) noexcept nogil:
+        """Return the level that a token is up to a slash, in capitals, or NULL."""
+        cdef const Word* word
+        cdef size_t size = 0
+        while size < length and size < 9 and c"A" <= token[size] <= c"Z":
+            size += 1
+        if not 3 <= size <= 8 or size == length or token[size] != c"/":
+            return NULL
+        word = self.protected_at(token, size)
+        return word if word != NULL and word.level_name else NULL
 
     cdef inline const Word* protected_at(self, const uint8_t* token, size_t length) noexcept nogil:
         """Return the protected word with these bytes in lower case, or NULL."""
@@ -1455,7 +1463,9 @@ cdef class Kernel:
             size = piece.end - start
             variant_count = variant.count
             if size and self.statuses and not piece.absent:
-                if piece.held & DIGIT:
+                if piece.held & DIGIT and may_be_status(
+                    text, start, piece.end, piece.held & SLASH, before, before_end
+                ):
                     matters = self.take_status(
                         text, part.length, before, before_end, start, piece.end, start == status,
                         variant, &place
@@ -2336,6 +2346,26 @@ cdef bint is_of_squid(
     while start < i and (c"A" <= text[start] <= c"Z" or text[start] == c"_"):
         start += 1
     return start == i
+
+
+cdef inline bint may_be_status(
+    const uint8_t* text, size_t start, size_t end, int slash, size_t before, size_t before_end
+) noexcept nogil:
+    """Return whether a token with a digit may be a status or an exit code; most are none."""
+    cdef size_t size = end - start
+    if size == 3 or (size > 3 and (text[end - 1] == c"." or text[end - 1] == c"!")):
+        return True
+    if slash and size > 7 and c"N" <= text[start] <= c"U":
+        return True
+    if before_end == 0:
+        return False
+    # Most tokens before a number end with a digit, or with another letter than those of exit codes.
+    if text[before_end - 1] < c"A":
+        if text[before_end - 1] != c"-" and text[before_end - 1] != c".":
+            return False
+    elif not <uint32_t>0x900C9178 >> (text[before_end - 1] & 31) & 1:  # cdefhlors, _ and \\
+        return False
+    return may_be_exit_code(text, before, before_end)
 
 
 cdef inline bint may_be_exit_code(
