@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.engine.segment import NO_TOKENS
 from stream_dedup.io.decoder import NO_TEXT, TEXT_FIELDS, DecoderOptions, Events
+from stream_dedup.model import Decision
 
 TEXTLESS_NOTED = 100
 """So many JSON events without text are worth a note at once."""
 
+_STATUS = re.compile("[1-5][0-9]{2}")
+_SEPARATORS = str.maketrans("", "", "_-")
+
 NAMES_SHOWN = 8
 NAME_CHARACTERS = 40
+
+OUTCOME_FIELDS = frozenset("level lvl loglevel levelname severity status statuscode".split())
+"""Fields that say how an event ended, in lower case and without `_` and `-`."""
+
+OUTCOMES_LOOKED_AT = 10_000
+"""JSON events whose levels and statuses are looked at, the first ones."""
 
 
 class Notes:
@@ -34,6 +46,8 @@ class Notes:
         self._names: list[str] = []  # fields of the first event without text
         self._noted_textless = False
         self._noted_evictions = False
+        self._looked_at = 0
+        self._outcomes: dict[tuple[int, str], str | int] = {}  # of a cluster, the first of a field
 
     def decoded(self, events: Events) -> None:
         """Note JSON events without text, at the first hundred."""
@@ -45,6 +59,30 @@ class Notes:
         self._textless += len(rows)
         if self._textless >= TEXTLESS_NOTED:
             self._note_textless(f"{self._textless} JSON lines so far have")
+
+    def decided(self, events: Events, decisions: Sequence[Decision]) -> None:
+        """Note JSON events of one cluster that differ in a level or status, the first time."""
+        if self._looked_at >= OUTCOMES_LOOKED_AT or self._dedup.recipe.input.fields:
+            return
+        for document, decision in zip(events.documents or (), decisions, strict=False):
+            if document is None or decision.cluster is None:
+                continue
+            self._looked_at += 1
+            for name, value in document.items():
+                if not _is_outcome_field(name) or name in self._reading.group_fields:
+                    continue
+                if not isinstance(value, str | int) or value == "":
+                    continue
+                first = self._outcomes.setdefault((decision.cluster, name), value)
+                if _outcome(value) != _outcome(first):
+                    self._looked_at = OUTCOMES_LOOKED_AT
+                    self._outcomes.clear()
+                    self._write(
+                        f"events with {name} {_brief(first)} and {_brief(value)} are counted as "
+                        "one, as only the text of a JSON event is compared; "
+                        f"--group-field {name} keeps them apart"
+                    )
+                    return
 
     def waiting(self) -> None:
         """Note that events are new again for want of room, while the input goes on."""
@@ -90,6 +128,23 @@ class Notes:
         if self._names:
             remedy += f" (the first has {', '.join(self._names)})"
         self._write(f"{which} {lacks}, and pass undecided; {remedy}")
+
+
+@lru_cache(1_000)
+def _is_outcome_field(name: str) -> bool:
+    return name.lower().translate(_SEPARATORS) in OUTCOME_FIELDS
+
+
+def _outcome(value: str | int) -> object:
+    """Return what differs between outcomes: a name in any case, or the class of an HTTP status."""
+    if isinstance(value, str):
+        return int(value[0]) if _STATUS.fullmatch(value) else value.lower()
+    return value // 100 if 100 <= value <= 599 else value
+
+
+def _brief(value: object) -> str:
+    text = str(value)[:NAME_CHARACTERS]
+    return text if text.isprintable() else ascii(text)
 
 
 def _text_paths(document: dict[str, object] | None) -> Iterator[str]:

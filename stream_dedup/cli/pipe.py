@@ -247,6 +247,7 @@ class Pipe:
             events = self._times.chosen(events)
             self.outside += read - len(events.raws)
         decisions = self._dedup.process_batch(events.batch)
+        self._notes.decided(events, decisions)
         by_time = self._reading.event_times or self._live
         self.writer.events(events, decisions, json=each.decoder.json, by_time=by_time)
 

@@ -96,3 +96,45 @@ def test_a_few_json_lines_without_text_are_told_at_the_end(notes: Run) -> None:
 def test_names_of_fields_are_shown_on_one_line_only(notes: Run) -> None:
     said, _ = notes(['{"a\\nb\\u001b[31m":"x","' + "y" * 100 + '":"x"}'])
     assert said.endswith("name the field of their text with --text-field\n")
+
+
+@pytest.mark.parametrize(
+    ("field", "first", "other", "shown"),
+    [
+        ("level", '"info"', '"ERROR"', "info and ERROR"),
+        ("level", "30", "50", "30 and 50"),
+        ("status", "200", "503", "200 and 503"),
+        ("statusCode", '"204"', '"404"', "204 and 404"),
+        ("Severity", '"a\\u202e"', '"b"', "'a\\u202e' and b"),
+    ],
+)
+def test_events_that_merge_and_differ_in_a_level_or_status_are_noted(
+    notes: Run, field: str, first: str, other: str, shown: str
+) -> None:
+    lines = [f'{{"msg":"job done","{field}":{value}}}' for value in (first, first, other, first)]
+    said, written = notes(lines)
+    assert written == 1
+    assert said == (
+        f"stream-dedup: events with {field} {shown} are counted as one, as only the text of a JSON "
+        f"event is compared; --group-field {field} keeps them apart\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ['{"msg":"a b","level":"info"}', '{"msg":"a b","level":"INFO"}'],
+        ['{"msg":"a b","status":200}', '{"msg":"a b","status":204}'],
+        ['{"msg":"a b","status":{"a":1}}', '{"msg":"a b","status":{"a":2}}', '{"msg":"a b"}'],
+        ['{"msg":"a b","level":""}', '{"msg":"a b","level":null}', '{"msg":"a","levels":"b"}'],
+        ["level=info a b", "level=error a b"],
+        ['{"msg":"a b","level":"info"}', '{"msg":"c d e","level":"error"}'],
+    ],
+)
+def test_equal_levels_and_other_fields_are_not_noted(notes: Run, lines: list[str]) -> None:
+    assert notes(lines)[0] == ""
+
+
+def test_levels_that_keep_apart_are_not_noted(notes: Run) -> None:
+    lines = ['{"msg":"a b","level":"info"}', '{"msg":"a b","level":"error"}']
+    assert notes(lines, group_fields=("level",)) == ("", 2)
