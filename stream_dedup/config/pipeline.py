@@ -77,7 +77,8 @@ class PipelineConfig(Section):
     """How times are written, in time_field or in the text: iso, syslog, epoch, or a format of
     strptime."""
     group_fields: Words = ()
-    """JSON fields that must be equal for events to be compared."""
+    """JSON fields that must be equal for events to be compared. Name the level and the status of
+    JSON events here: only their text is compared."""
     group_regex: str = ""
     """Named groups (RE2) that must be equal for events to be compared, as in
     '(?P<app>[a-z]+):'."""
