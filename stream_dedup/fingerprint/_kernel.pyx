@@ -14,8 +14,8 @@ It computes what `reference.ReferenceKernel` computes; read that first. The diff
 * Simhash keeps its counters as bit planes. Plane j holds bit j of the 64 counters of a word, so a
   vote is a few ANDs and XORs; all counters are compared with half the total at once.
 * Structured lines are remembered without their digits: which of them a token has matters to no hash,
-  except in a status, an exit code, and in a line without words. A line that equals one before it in all else has its
-  numbers, after a comparison of its bytes. In logs that is most lines.
+  except in a status, an exit code, and in a line without words. A line that equals one before it in
+  all else has its numbers, after a comparison of its bytes. In logs that is most lines.
 
 Memory: a few growing buffers for the longest event of the batch, of 40 bytes a token, 40 bytes a
 feature and 8 bytes each a hash; the sketches of all its events, 512 bytes each at most (of bands 258), if the recipe
@@ -393,7 +393,8 @@ cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
 
 cdef inline uint64_t load_tail(const uint8_t* p, size_t length) noexcept nogil:
     # 0 to 7 bytes, little-endian, without a branch: the 8 bytes that end with them. All texts are
-    # contents of bytes objects, whose head of 32 bytes lies before them in the same memory.
+    # contents of bytes objects, whose head of 32 bytes lies before them in the same memory, or have
+    # 8 bytes of a buffer before them.
     return load64(p + length - 8) >> 8 >> 8 * (7 - length)
 
 
@@ -855,8 +856,8 @@ cdef class Workspace:
         cdef uint8_t* out
         cdef size_t at = 0, size = 0, end
         self.plain.count = 0
-        reserve_hashes(&self.plain, part.length // 8 + 1)
-        out = <uint8_t*>self.plain.at
+        reserve_hashes(&self.plain, part.length // 8 + 2)
+        out = <uint8_t*>(self.plain.at + 1)  # `load_tail` reads what is before it
         start_line(&line, part.text, part.length)
         while at < part.length:
             if part.text[at] != ESC:
