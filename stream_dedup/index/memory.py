@@ -372,20 +372,14 @@ class MemoryIndex:
         return answer
 
     def _merged(self, found: Slot | None, ready: Ready) -> _Cluster | None:
-        """Merge the cluster that was found and those of learned slots; return what is left.
-
-        One whose pattern shows what was learned is preferred: the pattern is that of all then.
-        """
+        """Merge the cluster that was found and those of learned slots; return what is left."""
         if found is None and not ready.merging:
             return None
         ids = {*ready.merging} if found is None else {found.cluster, *ready.merging}
         merging = [self._clusters[identity] for identity in ids]
         root = min(
             merging,
-            key=lambda c: (
-                *(c.provisional, c.identity not in ready.showing),
-                *(c.slot.opened_us, c.position.offset, c.identity),
-            ),
+            key=lambda c: (c.provisional, c.slot.opened_us, c.position.offset, c.identity),
         )
         for loser in sorted(merging, key=lambda c: (c.slot.opened_us, c.identity)):
             if loser is not root:

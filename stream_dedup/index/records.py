@@ -129,13 +129,10 @@ class Ready(NamedTuple):
     Attributes:
         numbers: slots that are learned, now or before.
         merging: the clusters found there.
-        showing: those whose patterns show one of these slots; others are there by patterns that
-            differ from their representatives.
     """
 
     numbers: set[int]
     merging: dict[int, Slot]
-    showing: set[int]
 
 
 class Records:
@@ -210,7 +207,7 @@ class Records:
 
         The patterns of these clusters show the slots from now on.
         """
-        ready = Ready(set(), {}, set())
+        ready = Ready(set(), {})
         for slot, record in seen:
             entries = [entry for entry in record if entry.number == slot.number]
             known = entries and entries[0].value == LEARNED
@@ -232,7 +229,6 @@ class Records:
             for entry in live:
                 if entry.first and entry.number == slot.number:
                     entry.owner.learned |= 1 << slot.number % REPEATED
-                    ready.showing.add(entry.owner.cluster)
         return ready
 
     def _completes(self, slot: WordSlot, live: list[Entry]) -> bool:
@@ -254,7 +250,7 @@ class Records:
             records.update(noted)
             owner.records = keys
         else:
-            self.note(owner.one_off, owner, Ready(set(), {}, set()), is_live, first=True)
+            self.note(owner.one_off, owner, Ready(set(), {}), is_live, first=True)
 
     def note(
         self,

@@ -232,21 +232,20 @@ class Model:
         rule, found = Rule.WORDS, None
         merging: list[int] = []
         ready: list[WordSlot] = []
-        showing: set[int] = set()
         if query.one_off:
             keys = unpack(query.one_off)
             found, is_variable = self.by_words(query, keys)
             if found and is_variable:
                 self.name(found, query, searchable=False)
                 return self.join(found, query, Rule.LEARNED)
-            ready, merging, showing = self.ready(query, keys)
+            ready, merging = self.ready(query, keys)
         if not found and query.near:
             rule = Rule.FINGERPRINT
             best = min(filter(None, (self.fit(c, query) for c in self.clusters)), default=None)
             found = self.open_one(best[-1]) if best else None
         if merging:
             rule = rule if found else Rule.LEARNED
-            found = self.merge([*merging, found.identity] if found else merging, showing)
+            found = self.merge([*merging, found.identity] if found else merging)
         if found:
             self.name(found, query, searchable=rule is Rule.FINGERPRINT)
             answer = self.join(found, query, rule)
@@ -381,9 +380,9 @@ class Model:
                 found.learned |= 1 << entry.number
         return found, False
 
-    def ready(self, query: Query, keys: Keys) -> tuple[list[WordSlot], list[int], set[int]]:
-        """The slots that have enough values with this one, their clusters, and who shows one."""
-        ready, merging, showing = [], [], set()
+    def ready(self, query: Query, keys: Keys) -> tuple[list[WordSlot], list[int]]:
+        """The slots that have enough values with this one, and the clusters found there."""
+        ready, merging = [], []
         for slot in keys.slots:
             record = self.live(query, slot.key)
             entries = [entry for entry in record if entry.number == slot.number]
@@ -400,17 +399,13 @@ class Model:
             for entry in entries:
                 if entry.first and entry.number == slot.number:
                     self.open_one(entry.cluster).learned |= 1 << slot.number % 64
-                    showing.add(entry.cluster)
-        return ready, merging, showing
+        return ready, merging
 
-    def merge(self, identities: list[int], showing: set[int]) -> Cluster:
+    def merge(self, identities: list[int]) -> Cluster:
         clusters = [self.open_one(identity) for identity in set(identities)]
         root = min(
             clusters,
-            key=lambda c: (
-                *(c.provisional, c.identity not in showing),
-                *(c.opened_us, c.query.position.offset, c.identity),
-            ),
+            key=lambda c: (c.provisional, c.opened_us, c.query.position.offset, c.identity),
         )
         for loser in sorted(clusters, key=lambda c: (c.opened_us, c.identity)):
             if loser is root:

@@ -369,11 +369,11 @@ do  -- a script has room for 200 local names
     return count
   end
 
-  -- The slots that are learned with these values; the clusters found there, by their ids; and the ids of
-  -- those whose patterns show the slots: others are there by patterns that differ from their representatives.
+  -- The slots that are learned with these values, and the clusters found there, by their ids. The
+  -- patterns of these clusters show the slots.
   function ready_slots(q, live)
-    local numbers, merging, showing, count, moved = {}, {}, {}, 0, 0
-    if not q.slots then return numbers, merging, showing end
+    local numbers, merging, count, moved = {}, {}, 0, 0
+    if not q.slots then return numbers, merging end
     for i = 1, #q.slots do
       local slot = q.slots[i]
       local record = slot.record
@@ -399,15 +399,12 @@ do  -- a script has room for 200 local names
           numbers[slot.number], count, moved = true, count + more, moved + more_moved
           for id, c in pairs(fresh) do merging[id] = c end
           for j = 1, #entries do
-            if entries[j].first and entries[j].number == slot.number then
-              show(merging[entries[j].id], slot.number)
-              showing[entries[j].id] = true
-            end
+            if entries[j].first and entries[j].number == slot.number then show(merging[entries[j].id], slot.number) end
           end
         end
       end
     end
-    return numbers, merging, showing
+    return numbers, merging
   end
 
   -- The keys of a pattern of which no record exists, for the cluster that it opens; nil if one may have

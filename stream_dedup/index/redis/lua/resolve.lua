@@ -517,20 +517,17 @@ local function offset_of(c)
 end
 
 -- Recorded ones first; then the oldest, and of those that are equally old the one that was read first.
-local function root_before(one, other, showing)
+local function root_before(one, other)
   local a, b = is_provisional(one), is_provisional(other)
   if a ~= b then return b end
-  a, b = showing[one.id], showing[other.id]
-  if a ~= b then return a end
   if one[C_OPENED_US] == other[C_OPENED_US] and offset_of(one) ~= offset_of(other) then
     return offset_of(one) < offset_of(other)
   end
   return older(one, other)
 end
 
--- Merge the cluster that was found and those of learned slots; the one that is left, or nil. One whose
--- pattern shows what was learned is preferred: the pattern is that of all then.
-local function merge_all(q, found, merging, showing)
+-- Merge the cluster that was found and those of learned slots; the one that is left, or nil.
+local function merge_all(q, found, merging)
   if found then merging[found.id] = found end
   local clusters = {}
   for _, c in pairs(merging) do clusters[#clusters + 1] = c end
@@ -538,7 +535,7 @@ local function merge_all(q, found, merging, showing)
   table.sort(clusters, older)
   local root = clusters[1]
   for i = 2, #clusters do
-    if root_before(clusters[i], root, showing) then root = clusters[i] end
+    if root_before(clusters[i], root) then root = clusters[i] end
   end
   for i = 1, #clusters do
     if clusters[i] ~= root then merge(q, clusters[i], root) end
@@ -577,8 +574,8 @@ local function resolve_by_words(q, own)
   if not found and q.near then
     found, rule = search(q), BY_FINGERPRINT
   end
-  local numbers, merging, showing = ready_slots(q, live)
-  local root = merge_all(q, found, merging, showing)
+  local numbers, merging = ready_slots(q, live)
+  local root = merge_all(q, found, merging)
   if not root then
     local c = open(q, own)
     if c then note_words(q, c, numbers, live, true) end
