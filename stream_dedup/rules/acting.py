@@ -99,7 +99,7 @@ class ActingRules:
             and not recipe.text.boilerplate
         )
         self._known: dict[int, Outcome] = {}
-        self._outcomes: dict[tuple[str, str, str], Outcome] = {}
+        self._outcomes: dict[tuple[str, str, str, bool], Outcome] = {}
         self._by_anchor: dict[str, list[Template]] = {}
         self._always: list[Template] = []
         for template in rules.templates():
@@ -176,7 +176,8 @@ class ActingRules:
         if acted is None:
             return NOTHING
         name, limit = acted.name, acted.limit
-        key = (acted.identity, name.id if name else "", limit.id if limit else "")
+        # Events of one identity may differ in whether a value decides: "job a" has none, "job 8" has.
+        key = (acted.identity, name.id if name else "", limit.id if limit else "", acted.by_value)
         outcome = self._outcomes.get(key)
         if outcome is None or acted.rules != (outcome.acted and outcome.acted.rules):
             number = None

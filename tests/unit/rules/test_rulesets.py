@@ -236,6 +236,17 @@ def test_one_event_at_a_time_follows_rules_too() -> None:
     assert dedup.process_one(lines[0]).kind == "new"
 
 
+def test_a_number_that_is_split_off_stays_apart_among_events_that_merge() -> None:
+    split = PatternRule(RuleKind.SPLIT, ("job <*> ended",), 1, "7", id="r1")
+    merge = PatternRule(RuleKind.MERGE, ("job <*> ended", "job a ended"), id="r2")
+    dedup = Deduplicator(rules=[split, merge])
+    lines = ["job a ended", "job 7 ended", "job 8 ended"] * 2
+    a, seven, eight, *again = [dedup.process([line])[0].cluster for line in lines]
+
+    assert a == eight != seven
+    assert again == [a, seven, eight]
+
+
 RULES = st.lists(
     st.one_of(
         st.builds(
