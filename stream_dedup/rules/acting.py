@@ -176,7 +176,7 @@ class ActingRules:
         if acted is None:
             return NOTHING
         name, limit = acted.name, acted.limit
-        # Events of one identity may differ in whether a value decides: "job a" has none, "job 8" has.
+        # Events of one identity may differ in whether a value decides: in "job 8", not in "job a".
         key = (acted.identity, name.id if name else "", limit.id if limit else "", acted.by_value)
         outcome = self._outcomes.get(key)
         if outcome is None or acted.rules != (outcome.acted and outcome.acted.rules):
