@@ -236,7 +236,7 @@ def test_one_event_at_a_time_follows_rules_too() -> None:
     assert dedup.process_one(lines[0]).kind == "new"
 
 
-def test_a_number_that_is_split_off_stays_apart_among_events_that_merge() -> None:
+def test_a_number_that_is_split_off_stays_apart_where_others_merge() -> None:
     split = PatternRule(RuleKind.SPLIT, ("job <*> ended",), 1, "7", id="r1")
     merge = PatternRule(RuleKind.MERGE, ("job <*> ended", "job a ended"), id="r2")
     dedup = Deduplicator(rules=[split, merge])
