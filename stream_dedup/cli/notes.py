@@ -1,4 +1,4 @@
-"""What ``stream-dedup dedup`` says on standard error about events that it did not compare."""
+"""What ``stream-dedup dedup`` says on standard error about what it did not compare."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.engine.segment import NO_TOKENS
+from stream_dedup.features.variants import STATUS_KEYS
 from stream_dedup.io.decoder import NO_TEXT, TEXT_FIELDS, DecoderOptions, Events
 from stream_dedup.model import Decision
 
@@ -20,7 +21,9 @@ _SEPARATORS = str.maketrans("", "", "_-")
 NAMES_SHOWN = 8
 NAME_CHARACTERS = 40
 
-OUTCOME_FIELDS = frozenset("level lvl loglevel levelname severity status statuscode".split())
+OUTCOME_FIELDS = frozenset("level lvl loglevel levelname severity".split()) | {
+    key.decode() for key in STATUS_KEYS - {b"code"}
+}
 """Fields that say how an event ended, in lower case and without `_` and `-`."""
 
 OUTCOMES_LOOKED_AT = 10_000
@@ -64,7 +67,9 @@ class Notes:
         """Note JSON events of one cluster that differ in a level or status, the first time."""
         if self._looked_at >= OUTCOMES_LOOKED_AT or self._dedup.recipe.input.fields:
             return
-        for document, decision in zip(events.documents or (), decisions, strict=False):
+        if events.documents is None:
+            return
+        for document, decision in zip(events.documents, decisions, strict=True):
             if document is None or decision.cluster is None:
                 continue
             self._looked_at += 1

@@ -76,7 +76,7 @@ def spark_session(name: str, master: str | None, conf: tuple[str, ...]) -> Itera
         if not equals:
             raise click.BadParameter(f"{setting!r} is not KEY=VALUE", param_hint="'--conf'")
         builder = builder.config(key, value)
-    if SparkContext._active_spark_context is not None:  # noqa: SLF001 -- also of another thread
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 -- no public way sees other threads
         yield builder.getOrCreate()
         return
     with _Interrupts() as interrupts:
@@ -95,7 +95,7 @@ def _started(builder: SparkSession.Builder) -> SparkSession:
     def start() -> None:
         try:
             started.set_result(builder.getOrCreate())
-        except BaseException as error:  # noqa: BLE001 -- raised again below
+        except BaseException as error:  # noqa: BLE001 -- `result` raises it
             started.set_exception(error)
 
     # In another thread Spark sets no handler of SIGINT.
@@ -158,7 +158,7 @@ class _Interrupts:
             threading.Thread(target=self._cancel_jobs, args=(self._spark,), daemon=True).start()
 
     def _cancel_jobs(self, spark: SparkSession) -> None:
-        with suppress(Exception):  # Spark has ended meanwhile
+        with suppress(Exception):  # of whatever kind, as Spark may be gone: its end is all we want
             spark.sparkContext.setLogLevel("OFF")  # else it logs what was cancelled, as errors
             while not self._ended.wait(CANCEL_EVERY_S):  # also what begins later
                 spark.sparkContext.cancelAllJobs()

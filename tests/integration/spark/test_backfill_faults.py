@@ -114,8 +114,7 @@ def test_an_interrupt_ends_it_without_a_traceback(inputs: Path, tmp_path: Path, 
     assert process.returncode == 130
     assert b"Traceback" not in err
     assert b"Error" not in err
-    gone = lambda: not any(map(is_java, started))  # noqa: E731 -- used once
-    wait_until(gone, what="Java ends", seconds=WITHIN_S)
+    wait_until(lambda: not any(map(is_java, started)), what="Java ends", seconds=WITHIN_S)
     assert not (out / "backfill.json").exists()
 
 
