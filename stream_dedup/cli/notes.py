@@ -74,9 +74,7 @@ class Notes:
                 continue
             self._looked_at += 1
             for name, value in document.items():
-                if not _is_outcome_field(name) or name in self._reading.group_fields:
-                    continue
-                if not isinstance(value, str | int) or value == "":
+                if not _is_outcome_field(name) or not isinstance(value, str | int) or value == "":
                     continue
                 first = self._outcomes.setdefault((decision.cluster, name), value)
                 if _outcome(value) != _outcome(first):
