@@ -198,10 +198,11 @@ class ReferenceEntries:
         slices: list[bytes] = []
         packed = [_LENGTH.pack(len(rows))]
         width_bytes = -(-self._layout.width // 8)
+        packed_hashes = [self._packed(row[8]) for row in rows]  # first of all, as the native one
         for (
-            first, last, owner, group, exact, exact_slice, fingerprint, searchable, hashes, one,
-            other, third,
-        ) in rows:  # fmt: skip
+            first, last, owner, group, exact, exact_slice, fingerprint, searchable, _, one, other,
+            third,
+        ), hashes in zip(rows, packed_hashes, strict=True):  # fmt: skip
             keys.append(b"%b%b" % (prefixes.owner, owner.to_bytes(8, "big").hex().encode()))
             slices.append(b"%b%d" % (prefixes.exact, exact_slice))
             members = b""
@@ -213,7 +214,7 @@ class ReferenceEntries:
                 exact.to_bytes(8, "big"),
             )  # fmt: skip
             whole = fingerprint.to_bytes(width_bytes, "big")
-            for part in (whole, self._packed(hashes), one, other, members, third):
+            for part in (whole, hashes, one, other, members, third):
                 packed += (_LENGTH.pack(len(part)), part)
         return keys + slices, b"".join(packed)
 

@@ -311,12 +311,10 @@ def tables(source: Source) -> None:
         assert len(native) == len(reference)
 
 
-def _row(source: Source, fingerprint: int, group: int, owner: int, hash_bytes: int) -> Row:
+def _row(source: Source, fingerprint: int, group: int, owner: int) -> Row:
     first, last = float(source.number(4)), float(source.number(4))
     exact, exact_slice = source.number(9), source.number(2)
     searchable, hashes = bool(source.below(2)), source.chunk()
-    # Of two values that are wrong, the two may refuse either: so the hashes are always whole.
-    hashes = hashes[: len(hashes) // hash_bytes * hash_bytes]
     one, other, third = source.chunk(), source.chunk(), source.chunk()
     return (
         first, last, owner, group, exact, exact_slice, fingerprint, searchable, hashes, one, other,
@@ -333,7 +331,7 @@ def entries(source: Source) -> None:
     )
     fingerprint, group, owner = source.number(17), source.number(5), source.number(9)
     both(native.arrange, reference.arrange, fingerprint, group, owner, source.chunk())
-    row = _row(source, fingerprint, group, owner, 8)
+    row = _row(source, fingerprint, group, owner)
     prefixes = Prefixes(source.chunk(), source.chunk(), source.chunk())
     both(native.pack, reference.pack, [row] * source.below(3), prefixes)
     table = source.below(layout.tables)
@@ -420,7 +418,7 @@ def band_entries(source: Source) -> None:
     )
     fingerprint, group, owner = source.number(97), source.number(5), source.number(9)
     both(native.arrange, reference.arrange, fingerprint, group, owner, source.chunk())
-    row = _row(source, fingerprint, group, owner, 4)
+    row = _row(source, fingerprint, group, owner)
     prefixes = Prefixes(source.chunk(), source.chunk(), source.chunk())
     both(native.pack, reference.pack, [row] * source.below(3), prefixes)
     table = source.below(KEYS_OF_BANDS.tables)
