@@ -7,7 +7,7 @@ the tokens alone.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memset
+from libc.string cimport memchr, memcmp, memset
 
 cdef enum:
     # Byte classes, ORed over a token. Zero is a delimiter.
@@ -310,6 +310,75 @@ cdef inline size_t escape_end(const Line* line, size_t at) noexcept nogil:
     return i + 1 if c"0" <= text[i] <= c"~" else i
 
 
+cdef inline bint is_octal(const uint8_t* text, size_t length) noexcept nogil:
+    """Return whether a text begins as what rsyslog writes for a control character."""
+    cdef size_t i
+    if length < 4 or text[0] != c"#":
+        return False
+    for i in range(1, 4):
+        if not c"0" <= text[i] <= c"9":
+            return False
+    return True
+
+
+cdef inline bint may_have_escapes(const uint8_t* text, size_t length) noexcept nogil:
+    """Return whether a text may have escapes, whatever its digits are.
+
+    The kernel remembers lines by what is between their digits, but none of these.
+    """
+    cdef const uint8_t* at = text
+    cdef const uint8_t* end = text + length
+    if length == 0:
+        return False
+    if memchr(text, ESC, length) != NULL:
+        return True
+    while True:
+        at = <const uint8_t*>memchr(at, c"#", end - at)
+        if at == NULL:
+            return False
+        if is_octal(at, end - at) and (
+            at == text or not is_blank(at[-1]) or (at + 4 < end and at[4] == c"[")
+        ):
+            return True
+        at += 1
+        if at == end:
+            return False
+
+
+cdef inline size_t escapes_end(const Line* line, size_t at) noexcept nogil:
+    """Return where escapes that follow each other end, `at` if there is none here.
+
+    Those of terminals, and what rsyslog writes for control characters: see
+    `LineReader.without_escapes`.
+    """
+    cdef const uint8_t* text = line.text
+    cdef size_t length = line.length, end
+    while at < length:
+        if text[at] == ESC:
+            at = escape_end(line, at)
+            continue
+        if not is_octal(text + at, length - at) or text[at + 1] != c"0":
+            break
+        if text[at + 2] == c"3":
+            if text[at + 3] != c"3" or at + 4 == length or text[at + 4] != c"[":
+                break
+            end = escape_end(line, at + 3)
+            if end == at + 4:  # nothing ends it
+                break
+            at = end
+        elif text[at + 2] == c"1" and (
+            text[at + 3] == c"1" or text[at + 3] == c"2" or text[at + 3] == c"5"
+        ):
+            if at and is_blank(text[at - 1]):
+                break
+            if at + 4 < length and c"0" <= text[at + 4] <= c"9":
+                break
+            at += 4
+        else:
+            break
+    return at
+
+
 cdef inline size_t skip_blank(const Line* line, size_t at) noexcept nogil:
     while at < line.length and is_blank(line.text[at]):
         at += 1
@@ -467,6 +536,39 @@ cdef inline bint take_quote(
     return taken == 2
 
 
+cdef inline bint is_absent(const uint8_t* token, size_t length) noexcept nogil:
+    """Return whether a token is null, none or nil."""
+    cdef uint64_t word
+    if length != 3 and length != 4:
+        return False
+    word = packed(token, length, True)
+    return word == packed(b"null", 4, False) or word == packed(b"none", 4, False) or (
+        word == packed(b"nil", 3, False)
+    )
+
+
+cdef inline bint take_angle(
+    Line* line, const Tables* tables, size_t at, Piece* piece
+) noexcept nogil:
+    """Take the begin of a value in angle brackets, if there is one."""
+    cdef const uint8_t* text = line.text
+    cdef uint8_t byte
+    cdef size_t i = at + 1
+    while i < line.length and text[i] != c">":
+        byte = text[i]
+        if is_blank(byte) or byte == ESC or byte == c'"' or byte == c"'" or byte == c"<":
+            return False
+        i += 1
+    if i == line.length or is_absent(text + at + 1, i - at - 1) or is_message_key(line, tables):
+        return False
+    line.role = OTHER
+    line.inside = i
+    piece.start = piece.end = at + 1
+    piece.held = 0
+    piece.variable = True
+    return True
+
+
 cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexcept nogil:
     """Take one delimiter; return whether it gave a piece: an empty value, or a string's begin."""
     cdef size_t at = line.at
@@ -518,6 +620,8 @@ cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexce
     elif kind == LESS:
         if role == ASSIGNED:
             line.role = ASSIGNED
+            if line.text[at - 1] == c"=":
+                return take_angle(line, tables, at, piece)
     if empty:
         piece.start = piece.end = at
         piece.held = 0
@@ -710,17 +814,6 @@ cdef inline bint is_optional(const Line* line, size_t start, size_t end) noexcep
         length == 8 or (length == 11 and memcmp(token + 8, b"Int", 3) == 0)
         or (length == 12 and memcmp(token + 8, b"Long", 4) == 0)
         or (length == 14 and memcmp(token + 8, b"Double", 6) == 0)
-    )
-
-
-cdef inline bint is_absent(const uint8_t* token, size_t length) noexcept nogil:
-    """Return whether a token is null, none or nil; it begins with N."""
-    cdef uint64_t word
-    if length != 3 and length != 4:
-        return False
-    word = packed(token, length, True)
-    return word == packed(b"null", 4, False) or word == packed(b"none", 4, False) or (
-        word == packed(b"nil", 3, False)
     )
 
 

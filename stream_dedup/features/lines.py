@@ -19,7 +19,9 @@ to the classes of `tokens`, a token is variable if it
     words or more and neither key nor ``b`` before it; in double quotes
     after ``"key":``, after ``key=`` inside brackets, or in a list behind a key. A string that is a
     key itself, or comes after a message key (`is_message_key`), has words as any text; so has
-    one behind such a key and white space (``result 'oom-kill'``);
+    one behind such a key and white space (``result 'oom-kill'``). In angle brackets directly after
+    ``key=`` are values too (``from=<bob>``), unless they hold white space or quotes or the key is a
+    message key;
 12. is a single word in double quotes behind a word without a digit: ``table "accounts"``;
 13. is an address with a scheme (``http://a/b?c=d``), up to white space, a quote or a bracket that
     closes; its scheme, host and parameters are not words of their own;
@@ -125,7 +127,10 @@ _SKIPPED = re.escape(_DELIMITERS)
 _WORD = re.compile(rb"(?:[^.\-%b]|\.(?!\.\.)|-(?!---))++" % _SKIPPED)
 _RUN = re.compile(rb"\.++|-++")
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*+[ !$]*+[@-~]|[#%(-+][0-~]|[0-Z\\-~])?")
-_ESCAPES = re.compile(rb"(?:%b)++" % _ESCAPE.pattern)
+_OF_RSYSLOG = (  # what rsyslog writes for control characters: here the escape, tab, LF and CR
+    rb"#033\[[0-?]*+[ !$]*+[@-~]|(?<![%b])#01[125](?![0-9])" % _SPACES
+)
+_ESCAPES = re.compile(rb"(?:%b|%b)++" % (_ESCAPE.pattern, _OF_RSYSLOG))
 _HEX_GROUP = re.compile(rb"[A-Fa-f]{1,4}+")
 _HEX_BEHIND = re.compile(rb"(?:::?[0-9A-Fa-f]{1,4}+(?=[%b]|\Z))*+" % _SKIPPED)
 _URL_REST = re.compile(rb"[^%b\x1b\"'<>|)\]}]*+" % _SPACES)
@@ -142,6 +147,7 @@ _LAST_PART = re.compile(  # of a key: "status" of "job_status", "Error" of "last
 _WORD_BYTE = re.compile(rb"[A-Za-z0-9_\x80-\xff]")
 _RUN_OF_WORD_BYTES = re.compile(rb"[A-Za-z0-9_\x80-\xff]++")
 
+_ANGLE = re.compile(rb"<([^%b\x1b\"'<>]*+)>" % _SPACES)
 _BARE = re.compile(rb"[^%b\x1b\"]++" % _SPACES)
 
 # What the text since the last token, or since a string, says of the next token.
@@ -269,8 +275,14 @@ class LineReader:
 
         Nothing compares them. `read` takes them for delimiters, so that the places of tokens are
         those in the text; but what is on both sides of them is then not next to each other.
+
+        rsyslog writes a control character as ``#`` and three octal digits. So ``#033[31m`` is an
+        escape sequence too, and ``#011``, ``#012`` and ``#015`` (a tab and line ends) are white
+        space, unless white space is before them or a digit behind them.
         """
-        return _ESCAPES.sub(_space_between, text) if self._structured and b"\x1b" in text else text
+        if self._structured and (b"\x1b" in text or b"#0" in text):
+            return _ESCAPES.sub(_space_between, text)
+        return text
 
     def _variant(self, text: bytes, spans: Iterator[tuple[int, int]]) -> tuple[VariantWord, ...]:
         if not self._protected and not self._status:
@@ -352,6 +364,7 @@ class _Scanner:
                     self._inside = -1
         elif byte == b"<" and role == _ASSIGNED:
             self._role = _ASSIGNED
+            return self._angle(at)
         elif byte in b"\"'":
             return self._quote(at, byte, role, behind_word=blank and not self._is_number())
         return at + 1
@@ -429,7 +442,22 @@ class _Scanner:
             if quote == b"'":
                 self._plain = close
             return at + 1
-        at += 1
+        return self._one_value(at + 1, close)
+
+    def _angle(self, at: int) -> int:
+        """Take a value in angle brackets, if one begins here; return where to go on."""
+        text = self._text
+        found = _ANGLE.match(text, at)
+        if found is None or text[at - 1 : at] != b"=" or self._is_message_key():
+            return at + 1
+        if found[1].lower() in ABSENT:
+            return at + 1
+        self._role = _OTHER
+        return self._one_value(at + 1, found.end() - 1)
+
+    def _one_value(self, at: int, close: int) -> int:
+        """Take a text that is one value; return where to go on behind what closes it."""
+        text = self._text
         self._value(at)
         while at < close:
             if text[at] == _ESC:

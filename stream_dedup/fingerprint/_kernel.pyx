@@ -57,13 +57,14 @@ from stream_dedup.features._lines cimport (
     SUBSTITUTE,
     Tables,
     Words,
-    escape_end,
+    escapes_end,
     fill_classes,
     fill_tables,
     holds,
     is_of_class,
     is_unit,
     is_word_byte,
+    may_have_escapes,
     next_piece,
     set_words,
     start_line,
@@ -860,14 +861,12 @@ cdef class Workspace:
         out = <uint8_t*>(self.plain.at + 1)  # `load_tail` reads what is before it
         start_line(&line, part.text, part.length)
         while at < part.length:
-            if part.text[at] != ESC:
+            end = escapes_end(&line, at)
+            if end == at:
                 out[size] = part.text[at]
                 size += 1
                 at += 1
                 continue
-            end = at
-            while end < part.length and part.text[end] == ESC:
-                end = escape_end(&line, end)
             if (at and end < part.length and tables.classes[part.text[at - 1]]
                     and tables.classes[part.text[end]]):
                 out[size] = c" "
@@ -1433,7 +1432,7 @@ cdef class Kernel:
     cdef int take_line(self, const Part* part, Workspace work) except -1 nogil:
         """Take the words of a line with structure, as `take_words`: `features.lines`."""
         cdef Part plain
-        if part.length and memchr(part.text, ESC, part.length) != NULL:
+        if may_have_escapes(part.text, part.length):
             plain = part[0]
             work.remove_escapes(&self.tables, &plain)
             work.statuses = KNOWN_STATUSES + 1  # its places are not those of the line

@@ -92,8 +92,9 @@ class Templates:
                     part = slice(ends[row - 1] if row else 0, ends[row])
                 texts[part] = self._without_learned(texts[part], mask)
         if self._has_levels:
-            if rows_containing(texts, b"\x1b"):
-                texts = list(map(self._reader.without_escapes, texts))
+            for byte in (b"\x1b", b"#"):
+                for row in rows_containing(texts, byte):
+                    texts[row] = self._reader.without_escapes(texts[row])
             texts = replace_words(texts, _LEVELS, self._delimiters, _LEVEL)
         return events._replace(texts=texts) if isinstance(events, Segments) else texts
 

@@ -210,6 +210,11 @@ def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
             ["5xx", *NONZERO],
         ),
         ("\x1b[36mstatus\x1b[0m=200 HTTP 404 a\x1b[1mok", ["2xx", "4xx", "ok"]),
+        (
+            "#033[36mstatus#033[0m=200#012HTTP 404 a#033[1mok #033[31mERROR#015",
+            ["2xx", "4xx", "ok", "error"],
+        ),
+        ("#01ok #012ok #018#033[31ok #0333[mfailed#0121", []),
         ("httpresponsestatuscodes=200 http2_status=200 statu\xf3=200", []),
         ("HTTP/1.15 503", []),
         ("", []),
@@ -246,6 +251,7 @@ NOISE = (
     *("HTTP ", "error ", "response ", "status ", "code ", "exit ", "exited ", "with ", "of "),
     *("return ", "rc", "exit_code", "-", "0", "0x", "7", "TCP_MISS/", "NONE_", "UDP_HIT/404"),
     *(' 200 - 1 2 "', ' 502 500 34 366 "GET ', " - 80 - 10.0.0.9 ", " 500 0 64 15", "\r"),
+    *("#033[0m", "#033", "#012", "#011", "#"),
     *("\x1b[0m", "\x1b", "(", "errno", "terminated ", "abnormally ", "http://", "\\"),
 )
 PIECES = st.sampled_from([*NOISE, *sorted(OUTCOMES | LEVELS), *map(str.upper, sorted(LEVELS))])

@@ -29,6 +29,7 @@ def ids(*texts: str) -> list[int]:
         ('"GET /a/7 HTTP/1.1" 200 512', '"GET /b/9 HTTP/1.1" 503 17'),
         ("ERROR disk sda1 is full", "warn. disk sdb7 is full"),
         ("\x1b[31mERROR\x1b[0m disk sda1 is full", "\x1b[33mWARN\x1b[0m disk sda1 is full"),
+        ("#033[31mERROR#033[0m disk sda1 is full", "#033[33mWARN#033[0m disk sda1 is full"),
         ("disk 7 is full", "disk 10.0.0.7 10.0.0.8 is full"),
         ("user=ann level=info 7", "user: ann, level (debug) 8"),
         ("I1126 10:02:11.3 7 a.go:5] retry", "E1231 23:02:11.3 8 a.go:6] retry"),
