@@ -6,6 +6,7 @@ Atheris (libFuzzer) changes the inputs; what the references do with them, which 
 which inputs are new. An input that fails is written to ``build/fuzz/failed``, and the command to
 repeat it is printed.
 
+With ``--seed`` the same inputs are tried each time, as far as the time and the targets allow.
 ``--keep`` copies the new inputs that reach something new into ``tests/fuzz/corpus``.
 """
 
@@ -72,7 +73,7 @@ def _libfuzzer() -> str:
     return str(next(Path(found.origin).parent.glob("core_with_libfuzzer.*")))
 
 
-def fuzz(target: str, seconds: int, *, keep: bool) -> bool:
+def fuzz(target: str, seconds: int, seed: int, *, keep: bool) -> bool:
     """Fuzz one target; return whether it held."""
     found, failed = BUILD / "corpus" / target, BUILD / "failed"
     for folder in (found, failed, CORPUS / target):
@@ -88,9 +89,10 @@ def fuzz(target: str, seconds: int, *, keep: bool) -> bool:
     command = [sys.executable, "-m", "tests.fuzz.run", target]
     options = [
         f"-max_total_time={seconds}",
+        f"-seed={seed}",
         f"-max_len={MAX_BYTES}",
         f"-artifact_prefix={failed}/{target}-",
-        "-timeout=30",
+        "-timeout=120",  # a machine may stall
         "-rss_limit_mb=4096",
         "-print_final_stats=1",
     ]
@@ -128,6 +130,7 @@ def main() -> None:
     """Build, then fuzz all targets, or those that are named."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=int, default=60, help="of all targets together")
+    parser.add_argument("--seed", type=int, default=0, help="try the same inputs again; 0: others")
     parser.add_argument("--keep", action="store_true", help="add new inputs to the repository")
     parser.add_argument("target", nargs="*")
     options = parser.parse_args()
@@ -135,7 +138,9 @@ def main() -> None:
     build()
     each = max(1, options.seconds // len(names))
     with ThreadPoolExecutor(os.cpu_count()) as at_once:  # each waits for a process of its own
-        held = list(at_once.map(lambda name: fuzz(name, each, keep=options.keep), names))
+        held = list(
+            at_once.map(lambda name: fuzz(name, each, options.seed, keep=options.keep), names)
+        )
     print(f"{sum(held)} passed, {len(held) - sum(held)} failed")
     sys.exit(not all(held))
 
