@@ -200,7 +200,7 @@ async def make_pipeline(
         offload=asyncio.to_thread,
         templates=section.names_templates,
         parameters=section.annotate_parameters,
-        duplicates_leave=section.emit == "annotate",
+        duplicates_leave=section.mode.duplicates,
     )
     rules, version = None, 0
     if server is not None:

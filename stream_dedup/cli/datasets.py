@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from stream_dedup.cli.common import Failed
 from stream_dedup.cli.terminal import note as write_note
 from stream_dedup.deduplicator import Deduplicator
+from stream_dedup.emit.modes import MODES
 from stream_dedup.errors import InputError
 from stream_dedup.io.datasets import (
     CsvTable,
@@ -170,7 +171,7 @@ def check_output(form: TableFormat, options: dict[str, Any]) -> None:
     Raises:
         click.UsageError: the options ask for it.
     """
-    if options["emit"] == "merge":
+    if MODES[options["emit"]].summaries:
         raise click.UsageError(
             "a table has no place for summaries: give --emit drop, or annotate to keep all rows"
         )
@@ -212,7 +213,7 @@ class TableRun:
 
     def run(self, paths: Sequence[str], out: BinaryIO, progress: Callable[[int], None]) -> None:
         """Read all tables and write one."""
-        writer = _writer(self._form, out, annotate=self._options["emit"] == "annotate")
+        writer = _writer(self._form, out, annotate=MODES[self._options["emit"]].duplicates)
         for number, path in enumerate(paths):
             try:
                 with open_table(

@@ -43,6 +43,7 @@ from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import VALUES_EVERY, Summaries
 from stream_dedup.clustering.windows import FILES_MAX_FUTURE_US, FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
+from stream_dedup.emit.modes import MODES
 from stream_dedup.emit.summaries import MARK, label, variables_lines
 from stream_dedup.index.base import Limits
 from stream_dedup.io.datasets import TableFormat
@@ -65,7 +66,7 @@ MAX_NAME = 120
 @click.option(
     "-e",
     "--emit",
-    type=click.Choice(["merge", "drop", "annotate"]),
+    type=click.Choice(list(MODES)),
     help="merge writes first lines at once and repeats as counts; drop leaves duplicates out; "
     "annotate writes every event with its decision. By default merge; for a table, drop.",
 )
@@ -273,7 +274,7 @@ def _dedup_tables(
 def _output(options: dict[str, Any]) -> Output:
     ranking = None
     if options["top"] or options["order"] or options["html"]:
-        if options["emit"] != "merge":
+        if not MODES[options["emit"]].summaries:
             raise click.UsageError(
                 f"--top, --sort and --html report clusters, not lines: leave out --emit "
                 f"{options['emit']}"
@@ -284,7 +285,7 @@ def _output(options: dict[str, Any]) -> Output:
         raise click.UsageError("--parameters is of events in JSON: give --output-format jsonl")
     colour = wants_colour(options["color"])
     return Output(
-        options["emit"],
+        MODES[options["emit"]],
         options["output_format"],
         options["stats"],
         options["limit"],
@@ -301,7 +302,7 @@ def _output(options: dict[str, Any]) -> Output:
 def _every_us(options: dict[str, Any]) -> int | None:
     """How often the counts of clusters are collected; None for only when they close."""
     every_us: int | None = options["summary_every"]
-    lines = options["emit"] == "merge" and not (
+    lines = MODES[options["emit"]].summaries and not (
         options["top"] or options["order"] or options["html"]
     )
     if options["patterns_out"]:
@@ -327,7 +328,7 @@ def _opened(path: str) -> Iterator[BinaryIO]:
 
 
 def _deduplicator(options: dict[str, Any], output: Output, *, live: bool) -> Deduplicator:
-    merges = output.emit == "merge"
+    merges = output.mode.summaries
     wants_samples = options["html"] or (merges and output.format != "text")
     # Where the format is that of the input, summaries may turn out to be JSON.
     counts_values = output.stats or output.ranking is not None or (merges and output.format)

@@ -30,6 +30,7 @@ from stream_dedup.emit.events import (
     kept,
     kept_text,
 )
+from stream_dedup.emit.modes import Mode
 from stream_dedup.emit.summaries import (
     MARK,
     summary_json,
@@ -52,7 +53,7 @@ class Output:
     """What is written, and how.
 
     Attributes:
-        emit: every event, new events, or new events and counts.
+        mode: which events, and whether summaries.
         format: text or JSON lines; None for the format of each input.
         stats: whether to collect statistics.
         limit: maximum number of lines to read; None for all.
@@ -67,7 +68,7 @@ class Output:
         patterns: where events about patterns are written; None for nowhere.
     """
 
-    emit: Literal["annotate", "drop", "merge"]
+    mode: Mode
     format: Literal["text", "jsonl"] | None
     stats: bool
     limit: int | None
@@ -173,7 +174,7 @@ class Writer:
         self._out = out
         self._note: Callable[[str], None] | None = note
         self._json = output.format == "jsonl"
-        self._merge = output.emit == "merge" and not (output.ranking or output.volume)
+        self._merge = output.mode.summaries and not (output.ranking or output.volume)
         self._patterns = Patterns(dedup.recipe) if output.colour else None
         self._plain = not (output.ids or output.colour or output.escape)
         self._alike = f"{output.mark} repeated ".encode()
@@ -203,11 +204,11 @@ class Writer:
             self.places.saw(decisions, events.numbers)
         if output.ranking is not None:
             return
-        if output.emit == "annotate":
+        if output.mode.duplicates:
             events, decisions = self._without_withheld(events, decisions)
         if self._json:
             text = self._json_lines(events, decisions)
-        elif output.emit == "annotate":
+        elif output.mode.duplicates:
             text = b"".join(map(annotated_text, events.raws, decisions))
             if events.goes_on and decisions:
                 text = text.removeprefix(PASSED)
@@ -219,7 +220,7 @@ class Writer:
             self._warn_of_lines_alike(text)
         if events.piece:
             text += self._piece(events)
-        if output.escape and (self._json or output.emit == "annotate"):
+        if output.escape and (self._json or output.mode.duplicates):
             text = escaped_json(text) if self._json else escaped(text).encode()
         self._write(text)
 
@@ -253,7 +254,7 @@ class Writer:
         return b"".join(lines)
 
     def _json_lines(self, events: Events, decisions: list[Decision]) -> bytes:
-        annotate = self._output.emit == "annotate"
+        annotate = self._output.mode.duplicates
         leaves = [True] * len(decisions) if annotate else kept(decisions)
         indexes = [index for index, leaving in enumerate(leaves) if leaving]
         chosen = [decisions[index] for index in indexes]
@@ -283,7 +284,7 @@ class Writer:
             passed = decision_object(PIECE, None, self._dedup.recipe.fingerprint.bits)
             return event_json(events.piece_number, events.piece, None, passed)
         begins = not events.goes_on or bool(events.raws)
-        if self._output.emit == "annotate":
+        if self._output.mode.duplicates:
             return PASSED + events.piece if begins else events.piece
         piece = escaped(events.piece).encode() if self._output.escape else events.piece
         return _id(PIECE) + piece if self._output.ids and begins else piece

@@ -148,7 +148,7 @@ class Pipe:
             self._write_due()
             output = self._output
             reports = bool(output.ranking or output.volume or output.patterns)
-            if output.emit == "merge" or output.stats or reports:
+            if output.mode.summaries or output.stats or reports:
                 self._write_summaries(self._dedup.close(patterns=False))
         self._notes.ended(self.timeless, self.outside)
         return self._interrupt.signal

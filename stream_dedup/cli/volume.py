@@ -37,6 +37,7 @@ from stream_dedup.cli.volume_report import Report, json_lines, text_lines
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FILES_MAX_FUTURE_US, FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
+from stream_dedup.emit.modes import MODES
 from stream_dedup.errors import InputError
 from stream_dedup.index.base import Limits
 from stream_dedup.io.datasets import TableFormat
@@ -111,7 +112,7 @@ def volume(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> Non
         refuse_options_of_lines(ctx, form)
         refuse_recipe_of_fields(deduplicator)
     reading = reading_of(options, guesses_times=not (options["time_field"] or form))
-    output = Output("merge", None, stats=False, limit=None, step_us=FOREVER_US, volume=count)
+    output = Output(MODES["merge"], None, stats=False, limit=None, step_us=FOREVER_US, volume=count)
     total = bytes_of_files(paths)
     bar = not options["quiet"] and sys.stderr.isatty() and total is not None
     with reading_progress(total, shown=bar) as advance:

@@ -21,6 +21,7 @@ from stream_dedup.config.values import (
     microseconds,
     wrong,
 )
+from stream_dedup.emit.modes import MODES, EmitMode, Mode
 from stream_dedup.errors import InputError, RecipeError
 from stream_dedup.features.masks import compile_pattern
 from stream_dedup.features.recipe import Recipe, load_recipe
@@ -40,7 +41,8 @@ _OPTION_OF = {"time format": "time_format", "group pattern": "group_regex"}
 
 
 def _default_summary_topic(given: dict[str, Any]) -> str:
-    return str(given.get("output_topic", "")) if given.get("emit") == "merge" else ""
+    mode = MODES.get(given.get("emit", ""))
+    return str(given.get("output_topic", "")) if mode and mode.summaries else ""
 
 
 def _default_on_poison(given: dict[str, Any]) -> OnPoison:
@@ -82,7 +84,7 @@ class PipelineConfig(Section):
     group_regex: str = ""
     """Named groups (RE2) that must be equal for events to be compared, as in
     '(?P<app>[a-z]+):'."""
-    emit: Literal["annotate", "drop", "merge"] = "merge"
+    emit: EmitMode = "merge"
     """merge: the first event of each cluster at once, its duplicates as summaries. drop: first
     events only. annotate: every event, with its decision."""
     output_topic: str
@@ -221,9 +223,9 @@ class PipelineConfig(Section):
             if self.annotate_into == "json":
                 yield "annotate_into", "is json, but format is text", "set it to headers"
         if self.annotate_parameters and not self.names_templates:
-            key = "emit is drop" if self.emit == "drop" else "annotate_template is false"
+            key = "annotate_template is false" if self.mode.decisions else f"emit is {self.emit}"
             yield "annotate_parameters", f"is true, but {key}", "leave it out"
-        if self.annotate_into == "json" and self.emit != "annotate":
+        if self.annotate_into == "json" and not self.mode.duplicates:
             yield "annotate_into", f"is json, but emit is {self.emit}", "leave it out"
         try:
             check_namespace(self.namespace or self._recipe.name)
@@ -236,9 +238,14 @@ class PipelineConfig(Section):
             yield next(known, ""), str(error), "correct it"
 
     @property
+    def mode(self) -> Mode:
+        """What is written."""
+        return MODES[self.emit]
+
+    @property
     def names_templates(self) -> bool:
         """Whether decisions name templates."""
-        return self.annotate_template and self.emit != "drop"
+        return self.annotate_template and self.mode.decisions
 
     @property
     def output_topics(self) -> dict[str, str]:

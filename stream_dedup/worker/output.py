@@ -136,7 +136,7 @@ class OutputBuilder:
         Raises:
             TooManyInvalidEvents: an event is invalid, and on_poison is stop.
         """
-        config = self._config
+        config, mode = self._config, self._config.mode
         invalid: list[int] = []
         if batch.passed:
             invalid = sorted(index for index, why in batch.passed.items() if why in self._refused)
@@ -147,10 +147,10 @@ class OutputBuilder:
         records = self._without_reserved(records)
         events, decided, texts = records, decisions, batch.values
         withheld: Sequence[str] = ()
-        if withholds and config.emit == "annotate":
+        if withholds and mode.duplicates:
             withheld = [decision.withheld for decision in decisions]
-        if invalid or any(withheld) or config.emit != "annotate":
-            leaves = [True] * len(decisions) if config.emit == "annotate" else kept(decisions)
+        if invalid or any(withheld) or not mode.duplicates:
+            leaves = [True] * len(decisions) if mode.duplicates else kept(decisions)
             if any(withheld):
                 leaves = [not why for why in withheld]
             for index in invalid:
@@ -160,7 +160,7 @@ class OutputBuilder:
                 texts = list(compress(texts, leaves))
         outgoing: list[Outgoing] = []
         if events:
-            leaving = events if config.emit == "drop" else self._annotated(events, decided, texts)
+            leaving = self._annotated(events, decided, texts) if mode.decisions else events
             outgoing = self._partitioned(batch.partition, leaving, decided)
         if invalid:
             reasons = [batch.passed[index] for index in invalid]

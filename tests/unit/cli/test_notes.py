@@ -12,6 +12,7 @@ from stream_dedup.cli.output import Output
 from stream_dedup.cli.pipe import Pipe
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
+from stream_dedup.emit.modes import MODES
 from stream_dedup.index.base import Limits
 from stream_dedup.io import files
 from stream_dedup.io.decoder import DecoderOptions
@@ -43,7 +44,7 @@ def notes(
             key=bytes(range(16)),  # what is estimated depends on it
         )
         out = io.BytesIO()
-        output = Output("drop", None, stats=False, limit=None, step_us=60_000_000)
+        output = Output(MODES["drop"], None, stats=False, limit=None, step_us=60_000_000)
         Pipe(dedup, DecoderOptions(**reading), output, out, lambda _: None).run([str(path)])  # type: ignore[arg-type]
         return capsys.readouterr().err, out.getvalue().count(b"\n")
 

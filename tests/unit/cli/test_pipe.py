@@ -19,6 +19,7 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.emit.events import PASSED
+from stream_dedup.emit.modes import MODES
 from stream_dedup.index.base import Limits
 from stream_dedup.io import files
 from stream_dedup.io.decoder import DecoderOptions
@@ -97,7 +98,7 @@ def piped(
     pipe = Pipe(
         dedup,
         reading,
-        Output(emit, form, stats=True, limit=None, step_us=60_000_000),
+        Output(MODES[emit], form, stats=True, limit=None, step_us=60_000_000),
         out,
         lambda _: None,
     )

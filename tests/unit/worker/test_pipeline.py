@@ -104,7 +104,7 @@ class Rig:
             self.recipe, self.index, windows=self.windows, summaries=self.summaries,
             clock=SystemClock(), templates=config.names_templates,
             parameters=config.annotate_parameters,
-            duplicates_leave=config.emit == "annotate",
+            duplicates_leave=config.mode.duplicates,
         )  # fmt: skip
         reading = reading or DecoderOptions(format="text")
         return Pipeline(
