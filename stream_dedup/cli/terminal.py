@@ -82,6 +82,8 @@ def coloured_line(line: bytes, patterns: Patterns) -> str:
     parts: list[str] = []
     at = 0
     for start, end in patterns.variables(line):
+        if start == end:  # an empty value
+            continue
         parts += escaped(line[at:start]), _VARIABLE, escaped(line[start:end]), _RESET
         at = end
     parts.append(escaped(line[at:]))

@@ -38,6 +38,7 @@ cdef enum:
     WORDS = 256  # slots of a set of words, at most a quarter of them used
     WORD_BYTES = 15
     MAX_WORDS = 2
+    MAX_KEY = 32
 
 cdef enum Role:
     # What the text since the last token, or since a string, says of the next token.
@@ -321,6 +322,14 @@ cdef inline bint is_octal(const uint8_t* text, size_t length) noexcept nogil:
     return True
 
 
+cdef inline bint begins_behind(uint8_t byte) noexcept nogil:
+    """Return whether what is behind three octal digits may make them an escape."""
+    return (
+        c"a" <= byte | 0x20 <= c"z" or byte == c"#" or byte == c"[" or byte == c"]"
+        or byte == c"%" or c"(" <= byte <= c"+"
+    )
+
+
 cdef inline bint may_have_escapes(const uint8_t* text, size_t length) noexcept nogil:
     """Return whether a text may have escapes, whatever its digits are.
 
@@ -337,7 +346,7 @@ cdef inline bint may_have_escapes(const uint8_t* text, size_t length) noexcept n
         if at == NULL:
             return False
         if is_octal(at, end - at) and (
-            at == text or not is_blank(at[-1]) or (at + 4 < end and at[4] == c"[")
+            at != text and not is_blank(at[-1]) or at + 4 < end and begins_behind(at[4])
         ):
             return True
         at += 1
@@ -345,37 +354,49 @@ cdef inline bint may_have_escapes(const uint8_t* text, size_t length) noexcept n
             return False
 
 
-cdef inline size_t escapes_end(const Line* line, size_t at) noexcept nogil:
+cdef inline size_t escapes_end(const Line* line, size_t at, bint* spaced) noexcept nogil:
     """Return where escapes that follow each other end, `at` if there is none here.
 
     Those of terminals, and what rsyslog writes for control characters: see
-    `LineReader.without_escapes`.
+    `LineReader.without_escapes`. `spaced` is set if white space is among them.
     """
     cdef const uint8_t* text = line.text
     cdef size_t length = line.length, end
+    cdef uint8_t high, low, behind
     while at < length:
         if text[at] == ESC:
             at = escape_end(line, at)
             continue
         if not is_octal(text + at, length - at) or text[at + 1] != c"0":
             break
-        if text[at + 2] == c"3":
-            if text[at + 3] != c"3" or at + 4 == length or text[at + 4] != c"[":
-                break
-            end = escape_end(line, at + 3)
-            if end == at + 4:  # nothing ends it
-                break
-            at = end
-        elif text[at + 2] == c"1" and (
-            text[at + 3] == c"1" or text[at + 3] == c"2" or text[at + 3] == c"5"
+        high, low = text[at + 2], text[at + 3]
+        behind = text[at + 4] if at + 4 < length else c" "
+        if high == c"3" and low == c"3":
+            if behind == c"[":
+                end = escape_end(line, at + 3)
+                if end > at + 4:
+                    at = end
+                    continue
+            elif behind == c"]":
+                at += 5
+                continue
+            elif (behind == c"%" or c"(" <= behind <= c"+") and (
+                at + 5 < length and c"0" <= text[at + 5] <= c"~"
+            ):
+                at += 6
+                continue
+        elif not (
+            high == c"0" and (low == c"0" or low == c"7")
+            or high == c"1" and (c"0" <= low <= c"5" or low == c"7")
         ):
-            if at and is_blank(text[at - 1]):
-                break
-            if at + 4 < length and c"0" <= text[at + 4] <= c"9":
-                break
-            at += 4
-        else:
             break
+        if (at == 0 or is_blank(text[at - 1])) and not (
+            c"a" <= behind | 0x20 <= c"z"
+            or behind == c"#" and at + 5 < length and text[at + 5] == c"0"
+        ):
+            break
+        spaced[0] = spaced[0] or high != c"3"
+        at += 4
     return at
 
 
@@ -416,6 +437,8 @@ cdef inline bint is_message_key(const Line* line, const Tables* tables) noexcept
     """Return whether the last token is a key whose value says what happened."""
     cdef const uint8_t* text = line.text
     cdef size_t start = line.last, end = line.last_end, i = end
+    if end - start > MAX_KEY:
+        start = end - MAX_KEY
     if holds(&tables.message_keys, text + start, end - start, True):
         return True
     while i > start and is_lower(text[i - 1]):

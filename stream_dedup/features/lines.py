@@ -37,7 +37,8 @@ unless the key is a message key it is *assigned*, so that all such values of a l
 at once (`fingerprint.one_off`).
 
 An empty value (``key=,``, ``""``, ``[]`` behind a key) is a variable too. Runs of three dots or
-more and of four dashes or more, and the escape sequences of terminals, separate tokens.
+more and of four dashes or more, and the escape sequences of terminals, separate tokens; so do the
+control characters that rsyslog writes with digits (`LineReader.without_escapes`).
 
 At last, a group of 2 to 24 tokens that holds a placeholder and repeats in a row is kept once: a
 list of alike items, of any length, is one item. Items with different outcomes are not alike.
@@ -116,6 +117,9 @@ ABSENT = frozenset((b"null", b"none", b"nil"))
 OPTIONALS = frozenset((b"Optional", b"OptionalInt", b"OptionalLong", b"OptionalDouble", b"Some"))
 """What is before the brackets of an optional value."""
 
+MAX_KEY = 32
+"""No message key is as long, so no more bytes of a key are read than its last ones."""
+
 _EMPTY = b".empty"
 _URL_MARK = b"://"
 _ESC = 0x1B
@@ -127,10 +131,12 @@ _SKIPPED = re.escape(_DELIMITERS)
 _WORD = re.compile(rb"(?:[^.\-%b]|\.(?!\.\.)|-(?!---))++" % _SKIPPED)
 _RUN = re.compile(rb"\.++|-++")
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*+[ !$]*+[@-~]|[#%(-+][0-~]|[0-Z\\-~])?")
-_OF_RSYSLOG = (  # what rsyslog writes for control characters: here the escape, tab, LF and CR
-    rb"#033\[[0-?]*+[ !$]*+[@-~]|(?<![%b])#01[125](?![0-9])" % _SPACES
-)
-_ESCAPES = re.compile(rb"(?:%b|%b)++" % (_ESCAPE.pattern, _OF_RSYSLOG))
+# What rsyslog writes for control characters: NUL, BEL, those of white space, and shift in.
+_WRITTEN_SPACE = re.compile(rb"#0(?:0[07]|1[0-57])")
+_WRITTEN_ESCAPE = rb"#033(?:\[[0-?]*+[ !$]*+[@-~]|[%(-+][0-~]|\])"
+_WRITTEN = rb"(?:%b|#033)" % _WRITTEN_SPACE.pattern
+_GLUED = rb"(?<=[^%b])%b|%b(?=[A-Za-z]|#0)" % (_SPACES, _WRITTEN, _WRITTEN)
+_ESCAPES = re.compile(b"(?:" + b"|".join((_ESCAPE.pattern, _WRITTEN_ESCAPE, _GLUED)) + b")++")
 _HEX_GROUP = re.compile(rb"[A-Fa-f]{1,4}+")
 _HEX_BEHIND = re.compile(rb"(?:::?[0-9A-Fa-f]{1,4}+(?=[%b]|\Z))*+" % _SKIPPED)
 _URL_REST = re.compile(rb"[^%b\x1b\"'<>|)\]}]*+" % _SPACES)
@@ -277,8 +283,9 @@ class LineReader:
         those in the text; but what is on both sides of them is then not next to each other.
 
         rsyslog writes a control character as ``#`` and three octal digits. So ``#033[31m`` is an
-        escape sequence too, and ``#011``, ``#012`` and ``#015`` (a tab and line ends) are white
-        space, unless white space is before them or a digit behind them.
+        escape sequence, too, and ``#011`` and ``#012`` are a tab and a line end, as are others
+        that lines hold, if a byte other than white space is before them, or a letter or another
+        one behind them: ``failed#012``, but not ``issue #012``.
         """
         if self._structured and (b"\x1b" in text or b"#0" in text):
             return _ESCAPES.sub(_space_between, text)
@@ -611,7 +618,7 @@ class _Scanner:
 
     def _is_message_key(self) -> bool:
         start, end = self._last
-        return start >= 0 and is_message_key(self._text[start:end])
+        return start >= 0 and is_message_key(self._text[max(start, end - MAX_KEY) : end])
 
 
 def is_message_key(key: bytes) -> bool:
@@ -659,10 +666,16 @@ def _end(pattern: re.Pattern[bytes], text: bytes, at: int) -> int:
 
 
 def _space_between(match: re.Match[bytes]) -> bytes:
-    """Return what stands for escape sequences: a space, if they part two words."""
+    """Return what stands for escapes: a space, if they part two words or are white space."""
     text, start, end = match.string, match.start(), match.end()
-    parts = start and text[start - 1] not in _DELIMITERS and end < len(text)
-    return b" " if parts and text[end] not in _DELIMITERS else b""
+    if not start or end == len(text):
+        return b""
+    before, behind = text[start - 1], text[end]
+    if before in _SPACES or behind in _SPACES:
+        return b""
+    if before not in _DELIMITERS and behind not in _DELIMITERS:
+        return b" "
+    return b" " if _WRITTEN_SPACE.search(match[0]) else b""
 
 
 def _without_repeats(tokens: Sequence[Token], variant: Sequence[VariantWord]) -> Reading:

@@ -193,7 +193,7 @@ class Patterns:
     def variables(
         self, line: bytes, tokens: Sequence[Token] | None = None
     ) -> list[tuple[int, int]]:
-        """Return where the variable parts of a line of text are, in order.
+        """Return where the variable parts of a line of text are, in order; of an empty value, too.
 
         An event with fields has none. Nor has a line without words: its text itself is compared.
 
@@ -208,7 +208,7 @@ class Patterns:
         if tokens is None:
             tokens = self.reader.read(line, lists=False).tokens if self._words else []
         if not all(token.variable for token in tokens):
-            found += [(t.start, t.end) for t in tokens if t.variable and t.start < t.end]
+            found += [(t.start, t.end) for t in tokens if t.variable]
         merged: list[tuple[int, int]] = []
         for start, end in sorted(found):
             if merged and start < merged[-1][1]:

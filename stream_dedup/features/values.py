@@ -118,7 +118,7 @@ class SlotReader:
         return self.slots(event, varied).parameters(event)
 
     def _name(self, run: bytes, *, learned: bool) -> str:
-        return "<*>" if learned else readable(self._patterns.named(run), MAX_VALUE)
+        return "<*>" if learned or not run else readable(self._patterns.named(run), MAX_VALUE)
 
 
 class Slots:

@@ -61,6 +61,7 @@ from stream_dedup.features._lines cimport (
     fill_classes,
     fill_tables,
     holds,
+    is_blank,
     is_of_class,
     is_unit,
     is_word_byte,
@@ -849,26 +850,30 @@ cdef class Workspace:
         free(self.band_sketches.at)
 
     cdef int remove_escapes(self, const Tables* tables, Part* part) except -1 nogil:
-        """Make a part's text one without the escape sequences of terminals, until the next call.
+        """Make a part's text one without escapes, until the next call.
 
         See `LineReader.without_escapes`.
         """
         cdef Line line
         cdef uint8_t* out
         cdef size_t at = 0, size = 0, end
+        cdef bint spaced
         self.plain.count = 0
         reserve_hashes(&self.plain, part.length // 8 + 2)
         out = <uint8_t*>(self.plain.at + 1)  # `load_tail` reads what is before it
         start_line(&line, part.text, part.length)
         while at < part.length:
-            end = escapes_end(&line, at)
+            spaced = False
+            end = escapes_end(&line, at, &spaced)
             if end == at:
                 out[size] = part.text[at]
                 size += 1
                 at += 1
                 continue
-            if (at and end < part.length and tables.classes[part.text[at - 1]]
-                    and tables.classes[part.text[end]]):
+            if at and end < part.length and (
+                spaced and not is_blank(part.text[at - 1]) and not is_blank(part.text[end])
+                or tables.classes[part.text[at - 1]] and tables.classes[part.text[end]]
+            ):
                 out[size] = c" "
                 size += 1
             at = end

@@ -85,6 +85,8 @@ class Templates:
             return events  # features of another extractor: neither is looked for in them
         else:
             texts = list(events)  # type: ignore[arg-type]
+        for row in {*rows_containing(texts, b"\x1b"), *rows_containing(texts, b"#")}:
+            texts[row] = self._reader.without_escapes(texts[row])
         for row, mask in enumerate(learned):
             if mask:
                 part = slice(row, row + 1)
@@ -92,9 +94,6 @@ class Templates:
                     part = slice(ends[row - 1] if row else 0, ends[row])
                 texts[part] = self._without_learned(texts[part], mask)
         if self._has_levels:
-            for byte in (b"\x1b", b"#"):
-                for row in rows_containing(texts, byte):
-                    texts[row] = self._reader.without_escapes(texts[row])
             texts = replace_words(texts, _LEVELS, self._delimiters, _LEVEL)
         return events._replace(texts=texts) if isinstance(events, Segments) else texts
 

@@ -88,7 +88,11 @@ def tokens(text: bytes) -> bytes:
         (b"a\x1b(Bb\x1b#8c\x1bMd\x1b", b"a b c d"),
         (b"a\x1b[1", b"a <*>"),
         (b"#033[1;31mred#033[0m#033[K x", b"red x"),
-        (b"a #033[1\t\tb#033c #0331 x", b"a <*> x"),
+        (b"a #033[1\t\tq#033c #0331 x #012 y#012", b"a <*> q c <*> x <*> y"),
+        (
+            b"x='a'#012y='b'#012z='c d' (a=#012b=c) (n='foo'#011d)",
+            b"x <*> y <*> z <*> a b <*> n <*> d",
+        ),
         # values
         (b"Node(id=7, rack=eu)", b"Node id <*> rack <*>"),
         (b"Node(rack=eu west)", b"Node rack <*> west"),
@@ -187,6 +191,9 @@ def test_a_group_of_at_most_so_many_tokens_is_kept_once(size: int) -> None:
         ("\x1b[31mERROR\x1b[0m disk is slow", "\x1b[33mWARN\x1b[0m disk is slow"),
         ("#033[31mERROR#033[0m disk is slow", "#033[33mWARN#033[0m disk is slow"),
         ("run a failed#012#011at 1", "run a passed#012#011at 1"),
+        ("run a: #012failed x", "run a: #012passed x"),
+        ("run b failed#0117 x", "run b passed#0117 x"),
+        ("run c failed#000", "run c passed#000"),
         ("a.b state=<failed>, n 1", "a.b state=<passed>, n 1"),
         ("to=<bob> status=<idle> 1", "to=<bob> status=<busy> 1"),
         # what says what happened, without a protected word
@@ -307,7 +314,7 @@ PIECES = st.sampled_from(
     [
         *(b" ", b" ", b", ", b": ", b"=", b"(", b")", b"[", b"]", b"{", b"}", b'"', b"'", b"b'"),
         *(b"<", b">", b'":"', b'": ', b"\\", b"\\'", b"\n", b"\x1b", b"\x1b[1m", b":", b"::"),
-        *(b"=<", b"=<nil>", b"#033[1m", b"#033", b"#012", b"#011", b"#"),
+        *(b"=<", b"=<nil>", b"#033[1m", b"#033", b"#012", b"#011", b"#", b"#0", b"#033(B", b"=<>"),
         *(
             b"...",
             b"..",
@@ -388,6 +395,9 @@ SAME_CLOSE = (b"k=[", b',\x1b\\"', b'" ' + b" " * 30_000 + b"x")
             for piece in (b"b'", b"a.", b"\\'", b"a b c d 1 ", b'":"', b"[,\t", b"a!")
         ),
         *((b"", piece, b"") for piece in (b"a://,", b"Some(", b'x "', b'x "a\\"')),
+        *((b"", piece, b"") for piece in (b"=<", b"a#012", b"#033[", b"#", b"k=<a")),
+        (b"a" * 100_000, b"=<>", b""),
+        (b"A_" * 50_000, b"=''", b""),
         SAME_CLOSE,
     ],
 )
@@ -402,6 +412,12 @@ def test_hostile_lines_take_time_in_proportion_to_their_length(
 
     small = head + piece * 300 + tail[:300]
     assert REFERENCE.scan([small], full=True) == NATIVE.scan([small], full=True)
+
+
+def test_message_keys_are_shorter_than_what_is_read_of_a_key() -> None:
+    assert max(map(len, lines.MESSAGE_KEYS | lines.OUTCOME_KEYS)) < lines.MAX_KEY
+    for key in (b"a" * 99 + b"_status", b"a" * 99 + b"Error", b"_" + b"A" * 99, b"a" * 99 + b"msg"):
+        tokens(b"x(%b=<b>, %b='c')" % (key, key))
 
 
 def test_structure_needs_the_delimiters_of_logs() -> None:

@@ -52,6 +52,12 @@ def test_values_of_keys_that_are_learned_together_are_values() -> None:
     assert slots.values(b"login refused uid=ann tty=web state=up") == [b"ann", b"web"]
 
 
+def test_an_empty_value_has_a_slot() -> None:
+    slots = READER.slots(b"queued from=<>, to=<ann> size 7")
+    assert slots.names == ["<*>", "<*>", "<number>"]
+    assert slots.values(b"queued from=<bob>, to=<> size 9") == [b"bob", b"", b"9"]
+
+
 def test_a_pattern_without_variables_has_no_values() -> None:
     slots = READER.slots(b"all is well")
     assert slots.values(b"all is well") == []

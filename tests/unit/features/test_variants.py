@@ -214,7 +214,12 @@ def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
             "#033[36mstatus#033[0m=200#012HTTP 404 a#033[1mok #033[31mERROR#015",
             ["2xx", "4xx", "ok", "error"],
         ),
-        ("#01ok #012ok #018#033[31ok #0333[mfailed#0121", []),
+        ("x failed#0117 #012passed {#012 ok#017 \t#011#011up", ["failed", "passed", "ok", "up"]),
+        (
+            "#033[31mERROR#033(B#033[m up#033]0;t#007down#000#033ok#033",
+            ["error", "up", "down", "ok"],
+        ),
+        ("#01ok #018ok #0333ok #0120ok #033_ok #037ok", []),
         ("httpresponsestatuscodes=200 http2_status=200 statu\xf3=200", []),
         ("HTTP/1.15 503", []),
         ("", []),
@@ -251,7 +256,7 @@ NOISE = (
     *("HTTP ", "error ", "response ", "status ", "code ", "exit ", "exited ", "with ", "of "),
     *("return ", "rc", "exit_code", "-", "0", "0x", "7", "TCP_MISS/", "NONE_", "UDP_HIT/404"),
     *(' 200 - 1 2 "', ' 502 500 34 366 "GET ', " - 80 - 10.0.0.9 ", " 500 0 64 15", "\r"),
-    *("#033[0m", "#033", "#012", "#011", "#"),
+    *("#033[0m", "#033", "#012", "#011", "#", "#0", "#033(B", "#033]", "#007", "#015"),
     *("\x1b[0m", "\x1b", "(", "errno", "terminated ", "abnormally ", "http://", "\\"),
 )
 PIECES = st.sampled_from([*NOISE, *sorted(OUTCOMES | LEVELS), *map(str.upper, sorted(LEVELS))])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stream_dedup import Deduplicator
 from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.features.lines import ALL_ASSIGNED
 from stream_dedup.features.recipe import load_recipe, replace
 from stream_dedup.fingerprint.templates import Templates
 from stream_dedup.model import Decision
@@ -51,6 +52,15 @@ def test_levels_statuses_variables_and_delimiters_do_not_count(one: str, other: 
 )
 def test_words_outcomes_and_frames_count(one: str, other: str) -> None:
     assert len(set(ids(one, other))) == 2
+
+
+def test_learned_words_are_found_among_escapes() -> None:
+    for line in (b"#033[32mstarted#033[0m job %b now 7", b"starting job %b#012 at now 7"):
+        firsts = [line % user for user in (b"ann", b"bob")]
+        assert len(set(TEMPLATES.ids(firsts))) == 2
+        assert len(set(TEMPLATES.ids(firsts, learned=[1 << 2] * 2))) == 1
+    firsts = [b"user=\x1b[0m%b logged in 7" % user for user in (b"ann", b"bob")]
+    assert len(set(TEMPLATES.ids(firsts, learned=[1 << ALL_ASSIGNED] * 2))) == 1
 
 
 def test_learned_words_count_no_more_wherever_they_stand() -> None:
