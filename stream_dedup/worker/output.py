@@ -103,6 +103,7 @@ class OutputBuilder:
         topics: Mapping[str, Topic],
     ) -> None:
         self._config = config
+        self._mode = config.mode
         self._width = width
         self._known = topics
         self._headers = DecisionHeaders(width)
@@ -136,7 +137,7 @@ class OutputBuilder:
         Raises:
             TooManyInvalidEvents: an event is invalid, and on_poison is stop.
         """
-        config, mode = self._config, self._config.mode
+        config, mode = self._config, self._mode
         invalid: list[int] = []
         if batch.passed:
             invalid = sorted(index for index, why in batch.passed.items() if why in self._refused)

@@ -256,7 +256,7 @@ def test_every_named_make_target_exists() -> None:
 
 def test_contributing_says_where_names_are() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("## To add or change")[2]
-    text = " ".join(text.partition("\n**A new version")[0].split())
+    text = " ".join(text.partition("\n### A new version")[0].split())
     path = r"`([\w/]+\.(?:py|lua|toml))`"
     found = re.findall(rf"`(\w[\w.]*)`(?:, `\w+` or `\w+`)? in {path}", text)
     found += [(name, file) for file, name in re.findall(rf"{path} \(`(\w[\w.]*)`", text)]
@@ -265,5 +265,5 @@ def test_contributing_says_where_names_are() -> None:
         folder = ROOT if file.startswith(("docs/", "tests/")) else ROOT / "stream_dedup"
         source = (folder / file).read_text("utf-8")
         for part in name.split("."):
-            made = rf"^ *(async def|def|class)? *{part}\b *[:=(]"
+            made = rf"^ *(async def|def|class|local function)? *{part}\b *[:=(]"
             assert re.search(made, source, re.MULTILINE), f"{name} is not made in {file}"
