@@ -2,8 +2,9 @@
 
 Sources: the click commands for ``docs/cli.md`` and the manual pages in ``docs/man`` (`docs.man`),
 `stream_dedup.metrics` for ``docs/metrics.md`` (`docs.metrics_page`), docstrings for ``docs/api.md``
-(`docs.api_page`), and `docs.dashboard` for the dashboard in ``deploy/grafana``. The outputs in the
-``console`` blocks of all pages are written by running their commands.
+(`docs.api_page`), `docs.dashboard` for the dashboard in ``deploy/grafana``, and the worker's models
+for the schema of the Helm chart's values (`docs.helm_schema`). The outputs in the ``console``
+blocks of all pages are written by running their commands.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from docs.api_page import API_PAGE, api_page
 from docs.blocks import ROOT, pages, prepare, renewed, write
 from docs.commands import EXIT_CODES, commands, options, usage, values_of
 from docs.dashboard import DASHBOARD, dashboard_json
+from docs.helm_schema import SCHEMA, schema_text
 from docs.metrics_page import METRICS_PAGE, metrics_page
 from stream_dedup.cli import main as command
 from stream_dedup.config.document import keys, meaning_of
@@ -159,6 +161,7 @@ def main() -> None:
     write(METRICS_PAGE, metrics_page())
     write(API_PAGE, api_page())
     write(DASHBOARD, dashboard_json())
+    write(SCHEMA, schema_text())
     man.main()
     for page in pages():
         with tempfile.TemporaryDirectory() as folder:

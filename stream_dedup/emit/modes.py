@@ -1,7 +1,7 @@
 """Output modes: which events are written, with what, and whether their repeats are counted.
 
-Whatever depends on the mode asks its properties here, so a new mode is a row of `MODES`; what a
-worker and a pipe write of an event is in `worker.output` and `cli.output`.
+What depends on the mode asks its properties, so a new mode is a row of `MODES`; what a worker and a
+pipe write of an event is in `worker.output` and `cli.output`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ class Mode(NamedTuple):
         duplicates: whether duplicates are written, too.
         decisions: whether records of Kafka are written with their decisions. Lines of text have
             theirs if duplicates are among them, and lines of JSON always.
-        summaries: whether repeats are written as summaries.
+        summaries: whether repeats are written as summaries; on Kafka, unless `summary_topic` says
+            something else.
     """
 
     duplicates: bool

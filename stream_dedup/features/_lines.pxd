@@ -354,46 +354,92 @@ cdef inline bint may_have_escapes(const uint8_t* text, size_t length) noexcept n
             return False
 
 
-cdef inline size_t escapes_end(const Line* line, size_t at, bint* spaced) noexcept nogil:
+cdef inline size_t written_escape_end(const Line* line, size_t at) noexcept nogil:
+    """Return where an escape sequence ends whose first byte is written ``#033``; `at` if none does."""
+    cdef const uint8_t* text = line.text
+    cdef size_t length = line.length, end
+    cdef uint8_t behind = text[at + 4] if at + 4 < length else c" "
+    if behind == c"[":
+        end = escape_end(line, at + 3)
+        return end if end > at + 4 else at
+    if behind == c"]":
+        return at + 5
+    if (behind == c"%" or c"(" <= behind <= c"+") and (
+        at + 5 < length and c"0" <= text[at + 5] <= c"~"
+    ):
+        return at + 6
+    return at
+
+
+cdef inline bint continues(const Line* line, size_t at) noexcept nogil:
+    """Return whether a letter, or what rsyslog may have written, is here."""
+    cdef const uint8_t* text = line.text
+    return at < line.length and (
+        c"a" <= text[at] | 0x20 <= c"z"
+        or text[at] == c"#" and at + 1 < line.length and text[at + 1] == c"0"
+    )
+
+
+cdef inline bint is_of_rsyslog(const Line* line) noexcept nogil:
+    """Return whether a text has control characters as rsyslog writes them, that are no numbers."""
+    cdef const uint8_t* text = line.text
+    cdef size_t length = line.length, at
+    cdef uint8_t high, low, before
+    for at in range(length):
+        if text[at] != c"#" or not is_octal(text + at, length - at) or text[at + 1] != c"0":
+            continue
+        high, low = text[at + 2], text[at + 3]
+        before = text[at - 1] if at else c" "
+        if high == c"3" and low == c"3" and written_escape_end(line, at) > at:
+            return True
+        if high == c"1" and (low == c"1" or low == c"2"):
+            if continues(line, at + 4):
+                return True
+            if (
+                not is_blank(before) and at + 5 < length
+                and is_blank(text[at + 4]) and is_blank(text[at + 5])
+            ):
+                return True
+        if at + 4 == length and (
+            high == c"1" and (low == c"2" or low == c"5") or high == c"0" and low == c"0"
+        ) and (
+            c"a" <= before | 0x20 <= c"z" or before == c")" or before == c"]" or before == c"}"
+            or before == c'"' or before == c"'" or before == c"." or before == c"!"
+            or before == c"?"
+        ):
+            return True
+    return False
+
+
+cdef inline size_t escapes_end(
+    const Line* line, size_t at, bint of_rsyslog, bint* spaced
+) noexcept nogil:
     """Return where escapes that follow each other end, `at` if there is none here.
 
-    Those of terminals, and what rsyslog writes for control characters: see
-    `LineReader.without_escapes`. `spaced` is set if white space is among them.
+    Those of terminals and, if so, what rsyslog writes: see `LineReader.without_escapes`. `spaced`
+    is set if white space is among them.
     """
     cdef const uint8_t* text = line.text
     cdef size_t length = line.length, end
-    cdef uint8_t high, low, behind
+    cdef uint8_t high, low
     while at < length:
         if text[at] == ESC:
             at = escape_end(line, at)
             continue
-        if not is_octal(text + at, length - at) or text[at + 1] != c"0":
+        if not of_rsyslog or not is_octal(text + at, length - at) or text[at + 1] != c"0":
             break
         high, low = text[at + 2], text[at + 3]
-        behind = text[at + 4] if at + 4 < length else c" "
         if high == c"3" and low == c"3":
-            if behind == c"[":
-                end = escape_end(line, at + 3)
-                if end > at + 4:
-                    at = end
-                    continue
-            elif behind == c"]":
-                at += 5
-                continue
-            elif (behind == c"%" or c"(" <= behind <= c"+") and (
-                at + 5 < length and c"0" <= text[at + 5] <= c"~"
-            ):
-                at += 6
+            end = written_escape_end(line, at)
+            if end > at:
+                at = end
                 continue
         elif not (
             high == c"0" and (low == c"0" or low == c"7")
             or high == c"1" and (c"0" <= low <= c"5" or low == c"7")
         ):
             break
-        if (at == 0 or is_blank(text[at - 1])) and not (
-            c"a" <= behind | 0x20 <= c"z"
-            or behind == c"#" and at + 5 < length and text[at + 5] == c"0"
-        ):
+        if (at == 0 or is_blank(text[at - 1])) and not continues(line, at + 4):
             break
         spaced[0] = spaced[0] or high != c"3"
         at += 4

@@ -136,7 +136,12 @@ _WRITTEN_SPACE = re.compile(rb"#0(?:0[07]|1[0-57])")
 _WRITTEN_ESCAPE = rb"#033(?:\[[0-?]*+[ !$]*+[@-~]|[%(-+][0-~]|\])"
 _WRITTEN = rb"(?:%b|#033)" % _WRITTEN_SPACE.pattern
 _GLUED = rb"(?<=[^%b])%b|%b(?=[A-Za-z]|#0)" % (_SPACES, _WRITTEN, _WRITTEN)
+_OF_TERMINALS = re.compile(rb"(?:%b)++" % _ESCAPE.pattern)
 _ESCAPES = re.compile(b"(?:" + b"|".join((_ESCAPE.pattern, _WRITTEN_ESCAPE, _GLUED)) + b")++")
+_OF_RSYSLOG = re.compile(  # numbers, such as worker#012, are none of these
+    rb"%b|#01[12](?=[A-Za-z]|#0)|(?<=[^%b])#01[12](?=[%b]{2})|(?<=[A-Za-z)\]}\"'.!?])#0(?:00|12|15)\Z"
+    % (_WRITTEN_ESCAPE, _SPACES, _SPACES)
+)
 _HEX_GROUP = re.compile(rb"[A-Fa-f]{1,4}+")
 _HEX_BEHIND = re.compile(rb"(?:::?[0-9A-Fa-f]{1,4}+(?=[%b]|\Z))*+" % _SKIPPED)
 _URL_REST = re.compile(rb"[^%b\x1b\"'<>|)\]}]*+" % _SPACES)
@@ -279,17 +284,19 @@ class LineReader:
     def without_escapes(self, text: bytes) -> bytes:
         """Return a text without the escape sequences of terminals, which are no part of it.
 
-        Nothing compares them. `read` takes them for delimiters, so that the places of tokens are
-        those in the text; but what is on both sides of them is then not next to each other.
+        Nothing compares them. `read` takes those of terminals for delimiters, so that the places of
+        tokens are those in the text; but what is on both sides is then not next to each other.
 
-        rsyslog writes a control character as ``#`` and three octal digits. So ``#033[31m`` is an
-        escape sequence, too, and ``#011`` and ``#012`` are a tab and a line end, as are others
-        that lines hold, if a byte other than white space is before them, or a letter or another
-        one behind them: ``failed#012``, but not ``issue #012``.
+        rsyslog writes a control character as ``#`` and three octal digits; ``worker#012`` looks
+        the same. So these are read, and removed or replaced by a space, if the text has one that
+        is no number: an escape sequence (``#033[31m``), a tab or line end directly before a letter,
+        another one or indentation, or a line end at the text's end (``failed#012``).
         """
-        if self._structured and (b"\x1b" in text or b"#0" in text):
+        if not self._structured:
+            return text
+        if b"#0" in text and _OF_RSYSLOG.search(text):
             return _ESCAPES.sub(_space_between, text)
-        return text
+        return _OF_TERMINALS.sub(_space_between, text) if b"\x1b" in text else text
 
     def _variant(self, text: bytes, spans: Iterator[tuple[int, int]]) -> tuple[VariantWord, ...]:
         if not self._protected and not self._status:

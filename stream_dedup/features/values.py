@@ -216,9 +216,11 @@ class Slots:
         """
         rows = [values for values in map(self.values, sample) if values is not None]
         count = len(rows)
-        described = []
-        for name, column in zip(self.names[:MAX_SLOTS], zip(*rows, strict=True), strict=False):
+        described: list[SlotValues] = []
+        for name, column in zip(self.names, zip(*rows, strict=True), strict=False):
             counted = Counter(column)
+            if counted.keys() == {b""} or len(described) == MAX_SLOTS:
+                continue
             commonest = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:MAX_VALUES]
             values = tuple((readable(each, MAX_VALUE), n / count) for each, n in commonest)
             described.append(SlotValues(name, values, len(counted)))

@@ -63,6 +63,7 @@ from stream_dedup.features._lines cimport (
     holds,
     is_blank,
     is_of_class,
+    is_of_rsyslog,
     is_unit,
     is_word_byte,
     may_have_escapes,
@@ -857,14 +858,15 @@ cdef class Workspace:
         cdef Line line
         cdef uint8_t* out
         cdef size_t at = 0, size = 0, end
-        cdef bint spaced
+        cdef bint spaced, of_rsyslog
         self.plain.count = 0
         reserve_hashes(&self.plain, part.length // 8 + 2)
         out = <uint8_t*>(self.plain.at + 1)  # `load_tail` reads what is before it
         start_line(&line, part.text, part.length)
+        of_rsyslog = is_of_rsyslog(&line)
         while at < part.length:
             spaced = False
-            end = escapes_end(&line, at, &spaced)
+            end = escapes_end(&line, at, of_rsyslog, &spaced)
             if end == at:
                 out[size] = part.text[at]
                 size += 1

@@ -1,6 +1,6 @@
 """Render the chart with Helm.
 
-``python -m tests.deploy.helm_chart`` writes the schema of its values and the golden files again.
+``python -m tests.deploy.helm_chart`` writes the golden files again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from typing import Any
 
 import yaml
 
-from tests.deploy.helm_schema import values_schema
 from tests.services.helm import KUBERNETES, helm
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "stream-dedup"
-SCHEMA = CHART / "values.schema.json"
 
 _FOLDER = Path(__file__).with_name("helm")
 CASES = sorted(path.stem for path in (_FOLDER / "values").glob("*.yaml"))
@@ -88,18 +86,13 @@ def _kind(manifest: Manifest) -> str:
     return f"ui {manifest['kind']}" if of_ui else str(manifest["kind"])
 
 
-def schema_text() -> str:
-    return json.dumps(values_schema(), indent=2, ensure_ascii=False) + "\n"
-
-
 def _set(settings: dict[str, Any]) -> list[str]:
     given = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
     return [word for setting in given for word in ("--set-json", setting)]
 
 
 def refresh() -> int:
-    """Write the schema and the golden files again; 1 if Helm refuses a case."""
-    SCHEMA.write_text(schema_text(), "utf-8")
+    """Write the golden files again; 1 if Helm refuses a case."""
     for case in CASES:
         with tempfile.TemporaryDirectory() as home:
             done = template(values_of(case), home=Path(home))

@@ -17,6 +17,7 @@ import yaml
 from aiohttp.test_utils import make_mocked_request
 
 from docs.blocks import ROOT, blocks
+from docs.helm_schema import given_elsewhere, secret_files
 from stream_dedup._version import __version__
 from stream_dedup.config import Config, load
 from stream_dedup.config.document import Key, keys
@@ -27,7 +28,6 @@ from stream_dedup.worker.http import Pages
 from stream_dedup.worker.telemetry.health import Health
 from tests.deploy import helm_chart
 from tests.deploy.helm_chart import CASES, CHART, REFRESH, Manifest, manifests
-from tests.deploy.helm_schema import given_elsewhere, secret_files
 from tests.services.helm import KUBERNETES, kubeconform
 
 # The first test builds Helm where it is not there yet.
@@ -278,10 +278,6 @@ def test_a_network_policy_is_there_where_metrics_have_a_namespace(
 def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     done = helm_chart.template(home=tmp_path)
     assert done.stderr.count("is empty; ") == 3
-
-
-def test_the_schema_of_values_is_that_of_the_models() -> None:
-    assert helm_chart.schema_text() == (CHART / "values.schema.json").read_text("utf-8"), REFRESH
 
 
 @pytest.mark.parametrize("key", list(keys()), ids=lambda key: key.variable)

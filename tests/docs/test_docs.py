@@ -19,6 +19,7 @@ import pytest
 from docs.blocks import ROOT, Block, blocks, missing, pages, prepare, run, says, steps
 from docs.commands import commands, options, subcommands
 from docs.generate import CLI_PAGE, CONFIGURATION_PAGE, cli_page, configuration_page
+from docs.helm_schema import SCHEMA, schema_text
 from stream_dedup.cli.main import cli
 from stream_dedup.config import load
 from stream_dedup.config.document import Key
@@ -101,6 +102,10 @@ def test_every_block_names_its_language() -> None:
 
 def test_the_reference_of_commands_is_up_to_date() -> None:
     assert cli_page() == CLI_PAGE.read_text("utf-8"), "run `make docs`"
+
+
+def test_the_schema_of_the_charts_values_is_up_to_date() -> None:
+    assert schema_text() == SCHEMA.read_text("utf-8"), "run `make docs`"
 
 
 @pytest.mark.parametrize(("name", "found"), list(commands(cli, "stream-dedup")))

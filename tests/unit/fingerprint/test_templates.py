@@ -55,7 +55,7 @@ def test_words_outcomes_and_frames_count(one: str, other: str) -> None:
 
 
 def test_learned_words_are_found_among_escapes() -> None:
-    for line in (b"#033[32mstarted#033[0m job %b now 7", b"starting job %b#012 at now 7"):
+    for line in (b"#033[32mstarted#033[0m job %b now 7", b"starting job %b#012at now 7"):
         firsts = [line % user for user in (b"ann", b"bob")]
         assert len(set(TEMPLATES.ids(firsts))) == 2
         assert len(set(TEMPLATES.ids(firsts, learned=[1 << 2] * 2))) == 1

@@ -7,10 +7,14 @@ mistake before anything is installed. It leaves out what the chart sets itself: 
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
+from docs.blocks import ROOT
 from stream_dedup.config.document import Key, keys, meaning_of
+
+SCHEMA = ROOT / "deploy" / "helm" / "stream-dedup" / "values.schema.json"
 
 Schema = dict[str, Any]
 
@@ -47,6 +51,11 @@ def given_elsewhere(key: Key) -> bool:
 def secret_files(section: str) -> list[str]:
     """The keys of a section that name a file."""
     return [key.name for key in keys() if key.section == section and key.type == "file"]
+
+
+def schema_text() -> str:
+    """The whole schema as a file."""
+    return json.dumps(values_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def values_schema() -> Schema:
