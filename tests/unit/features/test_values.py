@@ -58,6 +58,14 @@ def test_an_empty_value_has_a_slot() -> None:
     assert slots.values(b"queued from=<bob>, to=<> size 9") == [b"bob", b"", b"9"]
 
 
+def test_a_value_that_is_always_empty_is_not_described() -> None:
+    slots = READER.slots(b"called f(a=[], b=7) now")
+    assert slots.names == ["<*>", "<number>"]
+    described = slots.describe([b"called f(a=[], b=7) now", b"called f(a=[], b=9) now"], 2)
+    assert described is not None
+    assert [each.slot for each in described.slots] == ["<number>"]
+
+
 def test_a_pattern_without_variables_has_no_values() -> None:
     slots = READER.slots(b"all is well")
     assert slots.values(b"all is well") == []
