@@ -208,7 +208,7 @@ class Slots:
         return tuple((name, readable(value, MAX_VALUE)) for name, value in pairs)
 
     def describe(self, sample: Iterable[bytes], events: int) -> Variables | None:
-        """Count the values in a sample; None if there are none.
+        """Count the values in a sample; None if there are none. What is always empty is left out.
 
         Args:
             sample: values of events, chosen at random, none twice.
@@ -218,8 +218,10 @@ class Slots:
         count = len(rows)
         described: list[SlotValues] = []
         for name, column in zip(self.names, zip(*rows, strict=True), strict=False):
+            if len(described) == MAX_SLOTS:
+                break
             counted = Counter(column)
-            if counted.keys() == {b""} or len(described) == MAX_SLOTS:
+            if counted.keys() == {b""}:
                 continue
             commonest = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:MAX_VALUES]
             values = tuple((readable(each, MAX_VALUE), n / count) for each, n in commonest)
