@@ -23,7 +23,7 @@ from stream_dedup.features.masks import NAMED, Masker, named
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, SUBSTITUTE, UNITS, Token, splitter
-from stream_dedup.features.traces import Trace, trace_of
+from stream_dedup.features.traces import Trace, has_lines, trace_of
 from stream_dedup.features.variants import LEVELS, is_key
 
 MAX_PATTERN = 300
@@ -170,7 +170,7 @@ class Patterns:
                 for name, part, _ in self._preparer.parts(document)
             ]
         else:
-            trace = trace_of(value) if self._takes_frames and b"\n" in value else None
+            trace = trace_of(value) if self._takes_frames and has_lines(value) else None
             if trace is not None:
                 value = trace.header
             parts = [(b"", self._preparer.text(value[:_MAX_BYTES]))]

@@ -120,6 +120,10 @@ MAX_LINES = 4_000
 MAX_PREFIX_BYTES = 256
 """Bytes of a prefix of all lines."""
 
+WRITTEN_LINE_END = b"#012"
+"""A line end, as rsyslog writes it."""
+
+_WRITTEN_TAB = b"#011"
 _IN_FRAMES = (b"at ", b'File "', b".go:")
 
 
@@ -160,7 +164,7 @@ def trace_of(text: bytes) -> Trace | None:
     """Return what a text of several lines is compared by, if it is a trace; or None."""
     if not any(mark in text for mark in _IN_FRAMES):
         return None
-    lines = text.split(b"\n")
+    lines = lines_of(text)
     if len(lines) == 1:
         return None
     if len(lines) > MAX_LINES:
@@ -172,6 +176,22 @@ def trace_of(text: bytes) -> Trace | None:
     for line in filter(None, lines):
         reader.read(line)
     return reader.trace()
+
+
+def has_lines(text: bytes) -> bool:
+    """Return whether a text may have several lines."""
+    return b"\n" in text or WRITTEN_LINE_END in text
+
+
+def lines_of(text: bytes) -> list[bytes]:
+    """Return the lines of a text; of one line, those that it had before rsyslog.
+
+    rsyslog writes control characters as ``#`` and three octal digits (see
+    `lines.LineReader.without_escapes`), so a trace arrives as one line.
+    """
+    if b"\n" not in text and WRITTEN_LINE_END in text:
+        text = text.replace(WRITTEN_LINE_END, b"\n").replace(_WRITTEN_TAB, b"\t")
+    return text.split(b"\n")
 
 
 class _Reader:

@@ -36,6 +36,7 @@ from stream_dedup.features.lines import LineReader, learned_words
 from stream_dedup.features.patterns import Patterns, readable
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import Token
+from stream_dedup.features.traces import WRITTEN_LINE_END, lines_of, trace_of
 from stream_dedup.model import SlotValues, Variables
 
 MAX_SLOTS = 16
@@ -248,4 +249,7 @@ def error_of(sampled: int, events: int) -> float:
 
 def _line(value: bytes) -> bytes:
     """Return what is read of an event: its first line."""
-    return value[:_MAX_BYTES].split(b"\n", 1)[0]
+    value = value[:_MAX_BYTES]
+    if WRITTEN_LINE_END in value and trace_of(value) is not None:
+        return lines_of(value)[0]
+    return value.split(b"\n", 1)[0]

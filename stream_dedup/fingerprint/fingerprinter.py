@@ -13,7 +13,7 @@ import msgspec
 from stream_dedup.columnar import rows_containing
 from stream_dedup.features.prepare import NO_SALT, FeatureExtractor, Part, Preparer, Salt
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.features.traces import Trace, trace_of
+from stream_dedup.features.traces import WRITTEN_LINE_END, Trace, trace_of
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.fingerprint.kernel import (
     Fingerprints,
@@ -48,8 +48,8 @@ class WithFrames(NamedTuple):
 Prepared = KernelInput | WithFrames
 """A batch that was prepared."""
 
-LINE_FEED = 10
-"""As a number: looking for bytes in bytes takes ten times as long."""
+LINE_FEED, NUMBER_SIGN = b"\n#"
+"""As numbers: looking for bytes in bytes takes ten times as long."""
 
 MAX_SALTS = 10_000
 """Names of fields whose salts are remembered; they come from the events."""
@@ -113,7 +113,7 @@ class Fingerprinter:
             if self._extractor is None:
                 return segments_of(events)
             return [self._features(event) for event in events]
-        rows = rows_containing(values, b"\n") if self._takes_frames else ()
+        rows = self._rows_of_lines(values) if self._takes_frames else ()
         if rows and (traces := self._traces(values, rows)):
             values = list(values)
             for row, trace in traces.items():
@@ -128,6 +128,13 @@ class Fingerprinter:
         if self._extractor is None:
             return values
         return [self._features([(value, 1, NO_SALT)]) for value in values]
+
+    @staticmethod
+    def _rows_of_lines(values: Sequence[bytes]) -> list[int]:
+        """Return which values may have several lines."""
+        rows = rows_containing(values, WRITTEN_LINE_END[:1])
+        written = [row for row in rows if WRITTEN_LINE_END in values[row]]
+        return [*rows_containing(values, b"\n"), *written]
 
     @staticmethod
     def _traces(values: Sequence[bytes], rows: Iterable[int]) -> dict[int, Trace]:
@@ -206,7 +213,8 @@ class Fingerprinter:
 
     def exact_of(self, value: bytes, document: object) -> int:
         """Compute the exact hash of one event, as `fingerprints` does of a prepared batch."""
-        if self._hashes_text and not (self._takes_frames and LINE_FEED in value):
+        lines = LINE_FEED in value or (NUMBER_SIGN in value and WRITTEN_LINE_END in value)
+        if self._hashes_text and not (self._takes_frames and lines):
             return self._kernel.exact_of(value)
         prepared = self.prepare([value], [document] if self.takes_fields else None)
         return self.fingerprints(prepared, full=False).exact[0]

@@ -13,6 +13,7 @@ from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.features.patterns import MAX_PATTERN, Patterns
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
 from stream_dedup.features.traces import MAX_LINES, Trace, trace_of
+from stream_dedup.features.values import SlotReader
 from stream_dedup.io.joining import TraceJoiner
 from stream_dedup.model import Decision, Kind
 from tests.strategies import texts
@@ -212,6 +213,26 @@ def test_the_prefix_of_a_pod_is_no_part_of_a_trace() -> None:
     found = trace_of("\n".join(f"[pod/a-1/web] {line}" for line in lines).encode())
     assert plain is not None
     assert found == plain._replace(header=b"[pod/a-1/web] " + plain.header)
+
+
+@pytest.mark.parametrize("language", ["java", "python", "go", "dotnet", "node"])
+def test_a_trace_that_rsyslog_wrote_on_one_line_is_the_same(language: str) -> None:
+    lines = (TRACES / f"{language}.log").read_bytes().splitlines()
+    events, _ = TraceJoiner().join(lines, range(1, len(lines) + 1), flush=True)
+    found = [event for event in events if trace_of(event) is not None]
+    assert len(found) >= 3
+    slots = SlotReader(LOGS)
+    for event in found:
+        line = event.replace(b"\n", b"#012").replace(b"\t", b"#011")
+        assert trace_of(line) == trace_of(event)
+        assert merge(event.decode(), line.decode())
+        dedup = Deduplicator(LOGS)
+        assert [dedup.process_one(each).kind for each in (event, line)] == [
+            Kind.NEW, Kind.DUPLICATE,
+        ]  # fmt: skip
+        assert Patterns(LOGS).pattern(line) == Patterns(LOGS).pattern(event)
+        assert slots.slots(line).names == slots.slots(event).names
+        assert slots.slots(event).values(line) == slots.slots(event).values(event)
 
 
 @pytest.mark.parametrize(
