@@ -71,7 +71,7 @@ class Stream:
         self._meter = meter
         self._server = server
         self._together = together
-        self._decoder = RecordDecoder(DecoderOptions(), takes_fields=engine.takes_fields)
+        self._decoder = RecordDecoder(DecoderOptions(), engine.recipe)
         self._offset = 0
 
     async def run(self, events: int, share: float, seed: int) -> Figures:

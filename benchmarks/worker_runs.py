@@ -197,7 +197,7 @@ async def stages(redis_url: str, events: int) -> dict[str, float]:
         else MemoryIndex(recipe, windows=windows, summaries=summaries)
     )
     engine = Engine(recipe, index, windows=windows, summaries=summaries, clock=SystemClock())
-    decoder = RecordDecoder(DecoderOptions(), takes_fields=engine.takes_fields)
+    decoder = RecordDecoder(DecoderOptions(), recipe)
     topics = {"t": Topic(PARTITIONS), "o": Topic(PARTITIONS)}
     config = PipelineConfig(topics=("t",), output_topic="o", emit="annotate", namespace="n")
     output = OutputBuilder(config, 64, topics)

@@ -227,7 +227,7 @@ async def make_pipeline(
             engine=engine,
             decoder=RecordDecoder(
                 section.reading(),
-                takes_fields=engine.takes_fields,
+                engine.recipe,
                 max_event_bytes=section.max_event_bytes,
             ),
             metrics=metrics,

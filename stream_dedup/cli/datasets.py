@@ -15,6 +15,7 @@ from stream_dedup.cli.terminal import note as write_note
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.emit.modes import MODES
 from stream_dedup.errors import InputError
+from stream_dedup.features.recipe import Recipe
 from stream_dedup.io.datasets import (
     CsvTable,
     CsvWriter,
@@ -80,24 +81,28 @@ def open_table(
     text_field: str,
     group_fields: Sequence[str] = (),
     encoding: str = "",
+    *,
+    recipe: Recipe | None = None,
 ) -> Table:
-    """Open a table for reading.
+    """Open a table for reading; its columns beside the text count as a recipe says.
 
     Raises:
         InputError: it cannot be opened.
         Failed: the extra is not installed.
     """
     if form == "csv":
-        return CsvTable(path, text_field, group_fields, encoding)
+        return CsvTable(path, text_field, group_fields, encoding, recipe=recipe)
     with arrow_extra():
         from stream_dedup.io.parquet import ParquetTable  # noqa: PLC0415 -- an extra
-    return ParquetTable(path, text_field, group_fields)
+    return ParquetTable(path, text_field, group_fields, recipe=recipe)
 
 
 def table_events(
     path: str,
     form: TableFormat,
     reading: DecoderOptions,
+    recipe: Recipe,
+    *,
     limit: int,
     advance: Callable[[int], None],
 ) -> Iterator[Events]:
@@ -107,6 +112,7 @@ def table_events(
         path: its file.
         form: its format.
         reading: which columns are read.
+        recipe: what counts as near.
         limit: rows read at most.
         advance: learns how many bytes were read.
 
@@ -116,13 +122,13 @@ def table_events(
     """
     fields = reading.text_field, reading.group_fields, reading.encoding
     size = 0
-    with open_table(path, form, *fields) as table:
+    with open_table(path, form, *fields, recipe=recipe) as table:
         for rows in table.rows():
             rows.cut(limit)
             limit -= len(rows.texts)
             numbers = range(rows.first, rows.first + len(rows.texts))
             batch = Batch(
-                Partition(path, 0), numbers, rows.texts, groups=rows.groups, passed=rows.passed
+                Partition(path, 0), numbers, rows.values, groups=rows.groups, passed=rows.passed
             )
             yield Events(batch, rows.texts, numbers, [None] * len(numbers), len(numbers))
             advance(rows.size - size)
@@ -222,6 +228,7 @@ class TableRun:
                     self._options["text_field"],
                     self._options["group_fields"],
                     self._options["encoding"],
+                    recipe=self._dedup.recipe,
                 ) as table:
                     writer.begin(table)
                     self._read(table, Partition(path, number), writer, progress)
@@ -249,7 +256,7 @@ class TableRun:
             batch = Batch(
                 partition=partition,
                 offsets=range(rows.first, rows.first + count),
-                values=rows.texts,
+                values=rows.values,
                 times_us=range(self.rows, self.rows + count),  # by this the oldest are closed
                 groups=rows.groups,
                 passed=rows.passed,

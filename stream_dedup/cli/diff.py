@@ -243,12 +243,18 @@ class Comparison:
 
     def _events(self, path: str, advance: Callable[[int], None]) -> Iterator[Events]:
         if self._form is not None:
-            return table_events(path, self._form, self._reading, MAX_LINES, advance)
-        fields = self._dedup.engine.takes_fields
+            return table_events(
+                path,
+                self._form,
+                self._reading,
+                self._dedup.recipe,
+                limit=MAX_LINES,
+                advance=advance,
+            )
         return read_events(
             path,
             self._reading,
-            takes_fields=fields,
+            self._dedup.recipe,
             limit=MAX_LINES,
             advance=advance,
             now_us=self._now_us,

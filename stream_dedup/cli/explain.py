@@ -27,7 +27,8 @@ from stream_dedup.cli.rules import rules_of, rules_option
 from stream_dedup.clustering.comparison import Comparison, Inspector, Look
 from stream_dedup.engine.hashing import decoded
 from stream_dedup.errors import InputError
-from stream_dedup.features.recipe import Fingerprint
+from stream_dedup.features.outcome_fields import OutcomeFields
+from stream_dedup.features.recipe import Fingerprint, Recipe
 from stream_dedup.features.values import SlotReader
 from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.hashing import MASK64
@@ -319,8 +320,8 @@ def explain(
     similarity compared with its threshold. Under minhash and bands it shows instead how likely it
     is that lines which share so much have the same least hashes, or one of sixteen keys in common.
 
-    Of two JSON events the text is compared, as dedup does: the first of message, msg and so on. A
-    recipe with input.fields, such as json, takes its fields.
+    Of two JSON events the text is compared, as dedup does: the first of message, msg and so on,
+    with level, status and outcome. A recipe with input.fields, such as json, takes its fields.
 
     With --rules it begins with the rules that act on the lines. They decide, whatever the rest
     shows.
@@ -333,11 +334,11 @@ def explain(
     """
     inspector = Inspector(recipe_of(recipe, settings))
     lines = [_bytes_of(first), _bytes_of(second)]
-    texts = [] if inspector.recipe.input.fields else _texts_of_json(lines)
+    texts = [] if inspector.recipe.input.fields else _texts_of_json(lines, inspector.recipe)
     found = inspector.compare(*(texts or lines))
     merge, said = _by_rules(found, rules_path)
     if texts:
-        said.insert(0, "Of JSON events dedup compares the text; so does this:")
+        said.insert(0, "Of JSON events dedup compares the text, with level, status and outcome:")
     with console() as out:  # at once: `| head` must not change the exit code
         for line in said:
             out.print(Text(line), soft_wrap=True)
@@ -351,12 +352,15 @@ def explain(
     click.get_current_context().exit(0 if merge else 3)
 
 
-def _texts_of_json(lines: list[bytes]) -> list[bytes]:
+def _texts_of_json(lines: list[bytes], recipe: Recipe) -> list[bytes]:
     """Return what `dedup` compares of JSON events; nothing if a line is none, or has no text."""
-    documents = [decoded(line) for line in lines]
-    found = [usual_text(each) if isinstance(each, dict) else None for each in documents]
-    texts = [text for text in found if text is not None]
-    return texts if len(texts) == len(lines) else []
+    outcomes = OutcomeFields(recipe)
+    texts: list[bytes] = []
+    for document in map(decoded, lines):
+        if not isinstance(document, dict) or (text := usual_text(document)) is None:
+            return []
+        texts.append(outcomes.compared(document, text))
+    return texts
 
 
 def _by_rules(found: Comparison, path: str | None) -> tuple[bool, list[str]]:

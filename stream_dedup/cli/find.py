@@ -411,26 +411,24 @@ def _clusters_of_text(path: str, text_field: str, recipe: Recipe, options: FindO
     else:
         options.layout(k, recipe.fingerprint.width, 1)
     by_line = TextClusters(recipe, options.effort.memory_bytes, options.effort.threads)
-    for values, numbers in _texts(path, text_field):
+    for values, numbers in _texts(path, text_field, recipe):
         by_line.add(values, numbers)
     _write_line_clusters(by_line, k, options)
 
 
-def _texts(path: str, text_field: str) -> Iterator[tuple[list[bytes], list[int]]]:
-    """Yield the texts of a file, and the numbers of their lines or rows."""
+def _texts(path: str, text_field: str, recipe: Recipe) -> Iterator[tuple[list[bytes], list[int]]]:
+    """Yield what is compared of a file's texts, and the numbers of their lines or rows."""
     form = table_format(path)
     if form is not None:
-        with open_table(path, form, text_field) as table:
+        with open_table(path, form, text_field, recipe=recipe) as table:
             for rows in table.rows():
                 kept = [row for row in range(len(rows.texts)) if row not in rows.passed]
-                yield [rows.texts[row] for row in kept], [rows.first + row for row in kept]
+                yield [rows.values[row] for row in kept], [rows.first + row for row in kept]
             for note in table.notes:
                 click.echo(f"stream-dedup: {note}", err=True)
     elif text_field:
         reading = DecoderOptions("jsonl", text_field)
-        for events in read_events(
-            path, reading, takes_fields=False, limit=sys.maxsize, advance=lambda _: None
-        ):
+        for events in read_events(path, reading, recipe, limit=sys.maxsize, advance=lambda _: None):
             batch = events.batch
             kept = [row for row in range(len(batch.values)) if row not in batch.passed]
             yield [batch.values[row] for row in kept], [events.numbers[row] for row in kept]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from stream_dedup.features.recipe import Recipe
 from stream_dedup.io.decoder import Decoder, DecoderOptions
 from stream_dedup.io.files import InputFile, is_live
 from stream_dedup.io.following import FollowedFile
@@ -54,9 +55,9 @@ class Input:
 def open_input(
     partition: Partition,
     reading: DecoderOptions,
+    recipe: Recipe,
     note: Callable[[str], None],
     *,
-    takes_fields: bool,
     follow: bool,
 ) -> Input:
     """Open the input that a partition names.
@@ -64,8 +65,8 @@ def open_input(
     Args:
         partition: a file's path, ``-`` for standard input, and a number.
         reading: how it is read.
+        recipe: what counts as near.
         note: writes a message to the user.
-        takes_fields: whether the recipe reads fields of JSON events.
         follow: whether to follow it, if it is a file.
 
     Raises:
@@ -78,7 +79,7 @@ def open_input(
         source = FollowedFile(path, note, partial(opened, growing=True))
     else:
         source = opened(path)
-    return Input(source, Decoder(reading, partition, takes_fields=takes_fields), partition)
+    return Input(source, Decoder(reading, partition, recipe), partition)
 
 
 def turns(inputs: list[Input], wakeup_fd: int) -> Iterator[tuple[Input | None, bool]]:

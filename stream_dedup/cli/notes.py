@@ -82,8 +82,8 @@ class Notes:
                     self._outcomes.clear()
                     self._write(
                         f"events with {name} {_brief(first)} and {_brief(value)} are counted as "
-                        "one, as only the text of a JSON event is compared; "
-                        f"--group-field {name} keeps them apart"
+                        f"one, as the recipe does not take that field; --group-field {name} "
+                        "keeps them apart"
                     )
                     return
 

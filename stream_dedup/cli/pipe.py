@@ -160,12 +160,10 @@ class Pipe:
         # A path given twice is two inputs: their lines are different positions.
         partition = Partition(path, self._names[path])
         self._names[path] += 1
-        takes_fields = self._dedup.engine.takes_fields
+        recipe = self._dedup.recipe
         try:
             with self._interrupt.opening():
-                found = open_input(
-                    partition, self._reading, note, takes_fields=takes_fields, follow=follow
-                )
+                found = open_input(partition, self._reading, recipe, note, follow=follow)
         except OpeningEndedError:
             return None
         except InputError as error:

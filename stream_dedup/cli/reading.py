@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 import click
 
 from stream_dedup.errors import InputError
+from stream_dedup.features.recipe import Recipe
 from stream_dedup.io.decoder import Decoder, DecoderOptions, Events
 from stream_dedup.io.files import InputFile
 from stream_dedup.io.formats import Transcoder
@@ -156,7 +157,7 @@ def reading_of(options: dict[str, Any], *, guesses_times: bool = False) -> Decod
         encoding=options["encoding"],
     )
     try:
-        Decoder(reading, Partition("", 0), takes_fields=False)  # checks the options
+        Decoder(reading, Partition("", 0), None)  # checks the options
         Transcoder(reading.encoding)
     except InputError as error:
         raise click.UsageError(str(error)) from error
@@ -168,8 +169,8 @@ def reading_of(options: dict[str, Any], *, guesses_times: bool = False) -> Decod
 def read_events(
     path: str,
     reading: DecoderOptions,
+    recipe: Recipe | None,
     *,
-    takes_fields: bool,
     limit: int,
     advance: Callable[[int], None],
     now_us: int = 0,
@@ -179,7 +180,7 @@ def read_events(
     Args:
         path: a file's path; ``-`` for standard input.
         reading: how it is read.
-        takes_fields: whether the recipe reads fields of JSON events.
+        recipe: what counts as near; None: the texts alone are wanted.
         limit: lines read at most.
         advance: learns how many bytes were read.
         now_us: the clock, where times of events matter: a time may lack its year.
@@ -187,7 +188,7 @@ def read_events(
     Raises:
         InputError: it cannot be read to its end; all that could be read was yielded.
     """
-    decoder = Decoder(reading, Partition(path, 0), takes_fields=takes_fields)
+    decoder = Decoder(reading, Partition(path, 0), recipe)
     size = 0
     with InputFile(path, encoding=reading.encoding) as source:
         while limit > 0 and (lines := source.read()) is not None:

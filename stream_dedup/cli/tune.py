@@ -35,6 +35,7 @@ from stream_dedup.cli.recipes import to_toml
 from stream_dedup.cli.terminal import escaped_json
 from stream_dedup.cli.tune_report import Numbered, ReportView
 from stream_dedup.errors import InputError
+from stream_dedup.features.recipe import Recipe
 from stream_dedup.io.datasets import TableFormat
 from stream_dedup.io.decoder import DecoderOptions, Events
 from stream_dedup.io.files import expand, whole_file
@@ -142,7 +143,7 @@ def tune(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:
     sample = Sample(
         recipe, max_patterns=options["patterns"], grouped_by=_names(reading.group_fields)
     )
-    failed, lines = _read(sample, paths, reading, form, options["limit"], bar=bar)
+    failed, lines = _read(sample, recipe, paths, reading, form, options["limit"], bar=bar)
     if not len(sample):
         what = ", ".join(f"{count:,} {reason}" for reason, count in sorted(sample.passed.items()))
         raise InputError(f"there is no event to look at{': ' + what if what else ''}")
@@ -181,6 +182,7 @@ def _files(paths: Sequence[str]) -> str:
 
 def _read(
     sample: Sample,
+    recipe: Recipe,
     paths: Sequence[str],
     reading: DecoderOptions,
     form: TableFormat | None,
@@ -194,15 +196,11 @@ def _read(
         for path in paths:
             events: Iterator[Events]
             if form is not None:
-                events = table_events(path, form, reading, limit - lines, advance)
-            else:
-                events = read_events(
-                    path,
-                    reading,
-                    takes_fields=sample.takes_fields,
-                    limit=limit - lines,
-                    advance=advance,
+                events = table_events(
+                    path, form, reading, recipe, limit=limit - lines, advance=advance
                 )
+            else:
+                events = read_events(path, reading, recipe, limit=limit - lines, advance=advance)
             try:
                 for part in events:
                     lines += part.lines

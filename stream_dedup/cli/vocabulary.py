@@ -23,7 +23,7 @@ from stream_dedup.cli.group import Group
 from stream_dedup.cli.reading import read_events
 from stream_dedup.errors import InputError
 from stream_dedup.features.boilerplate import MIN_DOCUMENTS, Corpus, listed
-from stream_dedup.features.recipe import MAX_PASSAGES
+from stream_dedup.features.recipe import MAX_PASSAGES, Recipe
 from stream_dedup.features.vocabulary import Counts, Origin, table
 from stream_dedup.io.datasets import table_format
 from stream_dedup.io.decoder import Decoder, DecoderOptions
@@ -112,7 +112,7 @@ def build(files: tuple[str, ...], output: str, **options: Any) -> None:  # noqa:
         start_pattern=options["start_regex"],
     )
     try:
-        Decoder(reading, Partition("", 0), takes_fields=False)  # checks the options
+        Decoder(reading, Partition("", 0), chosen)  # checks the options
     except InputError as error:
         raise click.UsageError(str(error)) from error
     check_output(output, force=options["force"])
@@ -122,7 +122,7 @@ def build(files: tuple[str, ...], output: str, **options: Any) -> None:  # noqa:
     shown = not options["quiet"] and sys.stderr.isatty()
     with reading_progress(bytes_of_files(paths), shown=shown) as advance:
         for path in paths:
-            _count(counts, path, reading, passed, advance)
+            _count(counts, chosen, path, reading, passed, advance)
     for reason, number in sorted(passed.items()):
         click.echo(f"stream-dedup: left out, {reason}: {number:,}", err=True)
     if not counts.documents:
@@ -220,15 +220,14 @@ def _texts(path: str, text_field: str, advance: Callable[[int], None]) -> Iterat
                 yield [text for row, text in enumerate(some.texts) if row not in some.passed]
         return
     reading = DecoderOptions(text_field=text_field)
-    for events in read_events(
-        path, reading, takes_fields=False, limit=sys.maxsize, advance=advance
-    ):
+    for events in read_events(path, reading, None, limit=sys.maxsize, advance=advance):
         batch = events.batch
         yield [value for row, value in enumerate(batch.values) if row not in batch.passed]
 
 
 def _count(
     counts: Counts,
+    recipe: Recipe,
     path: str,
     reading: DecoderOptions,
     passed: Counter[str],
@@ -239,8 +238,7 @@ def _count(
     Raises:
         InputError: it cannot be read to its end.
     """
-    fields, every = counts.takes_fields, sys.maxsize
-    for events in read_events(path, reading, takes_fields=fields, limit=every, advance=advance):
+    for events in read_events(path, reading, recipe, limit=sys.maxsize, advance=advance):
         _add(counts, events.batch, passed)
 
 

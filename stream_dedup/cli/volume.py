@@ -168,7 +168,14 @@ class _Tables:
         dedup, count = self._dedup, self._count
         for number, path in enumerate(paths):
             try:
-                for events in table_events(path, self._form, self._reading, MAX_ROWS, advance):
+                for events in table_events(
+                    path,
+                    self._form,
+                    self._reading,
+                    self._dedup.recipe,
+                    limit=MAX_ROWS,
+                    advance=advance,
+                ):
                     events.batch.partition = Partition(path, number)
                     count.add(events, dedup.process_batch(events.batch))
                     count.ended(dedup.due(patterns=False))

@@ -79,8 +79,8 @@ class PipelineConfig(Section):
     """How times are written, in time_field or in the text: iso, syslog, epoch, or a format of
     strptime."""
     group_fields: Words = ()
-    """JSON fields that must be equal for events to be compared. Name the level and the status of
-    JSON events here: only their text is compared."""
+    """JSON fields that must be equal for events to be compared. The recipe logs compares the
+    level, status and outcome of JSON events anyhow."""
     group_regex: str = ""
     """Named groups (RE2) that must be equal for events to be compared, as in
     '(?P<app>[a-z]+):'."""
@@ -232,7 +232,7 @@ class PipelineConfig(Section):
         except ValueError as error:
             yield "namespace", f"is refused: {error}", "give another name"
         try:
-            Decoder(self.reading(), Partition("", 0), takes_fields=False)
+            Decoder(self.reading(), Partition("", 0), self._recipe)
         except InputError as error:
             known = (key for text, key in _OPTION_OF.items() if str(error).startswith(text))
             yield next(known, ""), str(error), "correct it"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, Self
@@ -19,7 +19,9 @@ from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, Self
 import msgspec
 
 from stream_dedup.errors import InputError
+from stream_dedup.features.outcome_fields import OutcomeFields
 from stream_dedup.features.patterns import readable
+from stream_dedup.features.recipe import Recipe
 from stream_dedup.io.decoder import TEXT_FIELDS
 from stream_dedup.io.files import MAX_LINE_BYTES, InputFile
 from stream_dedup.model import Decision, Kind
@@ -129,6 +131,7 @@ class Rows:
     Attributes:
         first: number of the first.
         texts: their texts.
+        values: what is compared of them.
         groups: their groups, as a batch has them; None if there are none.
         passed: row → reason, for rows that are compared with nothing.
         source: the rows themselves, for the writer of this format.
@@ -137,6 +140,7 @@ class Rows:
 
     first: int
     texts: list[bytes]
+    values: list[bytes]
     groups: list[str] | None = None
     passed: dict[int, str] = field(default_factory=dict)
     source: Any = None
@@ -146,6 +150,7 @@ class Rows:
         """Leave out all but the first rows."""
         if len(self.texts) > count:
             self.texts = self.texts[:count]
+            self.values = self.values[:count]
             self.groups = None if self.groups is None else self.groups[:count]
             self.passed = {row: why for row, why in self.passed.items() if row < count}
             self.source = self.source[:count]
@@ -157,16 +162,27 @@ class Columns(NamedTuple):
     Attributes:
         text: its index.
         groups: names and indexes of those that make groups.
+        beside: names and indexes of those that may say how an event ended.
+        outcomes: finds what they say.
     """
 
     text: int
     groups: list[tuple[str, int]]
+    beside: list[tuple[str, int]]
+    outcomes: OutcomeFields | None
 
     def group(self, values: Sequence[str | None]) -> str:
         """Return the group of a row with these values of the columns of groups."""
         named = zip(self.groups, values, strict=True)
         present = {name: value for (name, _), value in named if value is not None}
         return msgspec.json.encode(present, order="sorted").decode() if present else ""
+
+    def compared(self, text: bytes, values: Iterable[object]) -> bytes:
+        """Return what is compared of a row with this text, and these values in `beside`."""
+        if self.outcomes is None or not self.beside:
+            return text
+        named = zip(self.beside, values, strict=True)
+        return self.outcomes.compared({name: value for (name, _), value in named}, text)
 
 
 def table_format(path: str) -> TableFormat | None:
@@ -185,7 +201,11 @@ def table_format(path: str) -> TableFormat | None:
 
 
 def chosen_columns(
-    name: str, columns: Sequence[str], text_field: str, group_fields: Sequence[str]
+    name: str,
+    columns: Sequence[str],
+    text_field: str,
+    group_fields: Sequence[str],
+    recipe: Recipe | None = None,
 ) -> Columns:
     """Find the columns that are used among those of a table.
 
@@ -194,6 +214,7 @@ def chosen_columns(
         columns: their names.
         text_field: that of the text; empty for the first of `TEXT_FIELDS`, or the only column.
         group_fields: those that make groups.
+        recipe: decides what counts of the columns beside the text; None: nothing.
 
     Raises:
         InputError: one is not there, or is there twice.
@@ -220,7 +241,11 @@ def chosen_columns(
             what = "no column" if not count else f"{count} columns"
             raise InputError(f"{name}: {what} named {wanted!r} ({option}); there are {listed}")
         found.append(columns.index(wanted))
-    return Columns(found[0], list(zip(group_fields, found[1:], strict=True)))
+    groups = list(zip(group_fields, found[1:], strict=True))
+    outcomes = None if recipe is None else OutcomeFields(recipe)
+    names = () if outcomes is None else outcomes.names
+    beside = [(each, index) for index, each in enumerate(columns) if each in names]
+    return Columns(found[0], groups, beside, outcomes)
 
 
 # ---------------------------------------------------------------- CSV
@@ -251,13 +276,20 @@ class CsvTable:
         text_field: as for `chosen_columns`.
         group_fields: likewise.
         encoding: as for `InputFile`.
+        recipe: as for `chosen_columns`.
 
     Raises:
         InputError: it cannot be opened, or lacks the columns.
     """
 
     def __init__(
-        self, path: str, text_field: str, group_fields: Sequence[str] = (), encoding: str = ""
+        self,
+        path: str,
+        text_field: str,
+        group_fields: Sequence[str] = (),
+        encoding: str = "",
+        *,
+        recipe: Recipe | None = None,
     ) -> None:
         self._file = InputFile(path, encoding=encoding)
         self.name = self._file.name
@@ -272,7 +304,7 @@ class CsvTable:
         csv.field_size_limit(MAX_LINE_BYTES)
         try:
             self.header, self.columns, self.delimiter = self._read_header()
-            self._used = chosen_columns(self.name, self.columns, text_field, group_fields)
+            self._used = chosen_columns(self.name, self.columns, text_field, group_fields, recipe)
         except BaseException:
             self._file.close()
             raise
@@ -317,7 +349,7 @@ class CsvTable:
 
     def _rows(self, first: int, records: list[_Record]) -> Rows:
         text, groups, width = self._used.text, self._used.groups, len(self.columns)
-        rows = Rows(first, [], source=[record.raw for record in records], size=self._size)
+        rows = Rows(first, [], [], source=[record.raw for record in records], size=self._size)
         of_groups: list[str] = []
         for number, (_, line, fields) in enumerate(records):
             if len(fields) != width:
@@ -327,7 +359,10 @@ class CsvTable:
                 fields = [""] * width  # noqa: PLW2901 -- nothing of it is used
             elif not fields[text]:
                 rows.passed[number] = NO_VALUE
-            rows.texts.append(fields[text].encode("utf-8", "surrogateescape"))
+            value = fields[text].encode("utf-8", "surrogateescape")
+            rows.texts.append(value)
+            beside = [fields[index] for _, index in self._used.beside]
+            rows.values.append(self._used.compared(value, beside))
             of_groups.append(self._used.group([fields[index] for _, index in groups]))
         rows.groups = of_groups if groups else None
         return rows

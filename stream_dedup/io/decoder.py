@@ -22,6 +22,8 @@ from stream_dedup.columnar.reference import ColumnStats
 from stream_dedup.errors import InputError
 from stream_dedup.features.fields import UNDECODABLE, parse_path, select, shortened
 from stream_dedup.features.masks import compile_pattern
+from stream_dedup.features.outcome_fields import OutcomeFields
+from stream_dedup.features.recipe import Recipe
 from stream_dedup.io.base import Records
 from stream_dedup.io.files import Lines
 from stream_dedup.io.joining import Joiner, PrefixJoiner, StartJoiner, TraceJoiner
@@ -39,6 +41,7 @@ TEXT_FIELDS = (
     "event",  # structlog
     "line",
     "textPayload",  # Google Cloud
+    "@message",  # HashiCorp's
     "@m",  # Serilog
     "@mt",
     "RenderedMessage",  # Serilog, NLog
@@ -264,18 +267,19 @@ class Decoder:
     Args:
         options: how to decode.
         partition: names the input in positions.
-        takes_fields: whether the recipe reads fields of JSON events.
+        recipe: decides which fields of JSON events are compared; None: their text alone.
 
     Raises:
         InputError: an option is wrong.
     """
 
     def __init__(
-        self, options: DecoderOptions, partition: Partition, *, takes_fields: bool
+        self, options: DecoderOptions, partition: Partition, recipe: Recipe | None
     ) -> None:
         self._options = options
         self._partition = partition
-        self._takes_fields = takes_fields
+        self._takes_fields = recipe is not None and bool(recipe.input.fields)
+        self._outcomes = None if recipe is None else OutcomeFields(recipe)
         self._json = {"text": False, "jsonl": True}.get(options.format)
         self._time_format = TimeFormat(options.time_format) if options.time_format else None
         try:
@@ -413,6 +417,7 @@ class Decoder:
         self, raws: list[bytes], documents: list[dict[str, Any] | None], passed: dict[int, str]
     ) -> list[bytes]:
         texts = list(raws)
+        compared = None if self._outcomes is None else self._outcomes.compared
         guessed = self._json is None  # then values that are not JSON are text
         for index, raw in enumerate(raws):
             if index in passed or not raw.strip():
@@ -435,7 +440,7 @@ class Decoder:
             if text is None:
                 passed[index] = NO_TEXT
             else:
-                texts[index] = text
+                texts[index] = text if compared is None else compared(document, text)
         return texts
 
     def _text(self, document: dict[str, Any]) -> bytes | None:
@@ -564,7 +569,7 @@ class RecordDecoder:
 
     Args:
         reading: how values are read; `auto` reads those that begin with a brace as JSON.
-        takes_fields: whether the recipe uses fields of JSON events.
+        recipe: what counts as near.
         max_event_bytes: longer values are invalid.
 
     Raises:
@@ -574,11 +579,11 @@ class RecordDecoder:
     def __init__(
         self,
         reading: DecoderOptions,
+        recipe: Recipe,
         *,
-        takes_fields: bool,
         max_event_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
-        self._decoder = Decoder(reading, Partition("", 0), takes_fields=takes_fields)
+        self._decoder = Decoder(reading, Partition("", 0), recipe)
         self._max_event_bytes = max_event_bytes
 
     def decode(self, partition: Partition, records: Records, now_us: int) -> Batch:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 
 from stream_dedup.errors import InputError
+from stream_dedup.features.recipe import Recipe
 from stream_dedup.io.datasets import (
     ADDED,
     NO_VALUE,
@@ -37,12 +38,20 @@ class ParquetTable:
         path: a file's path; ``-`` for standard input, if that is a file.
         text_field: as for `chosen_columns`.
         group_fields: likewise.
+        recipe: likewise.
 
     Raises:
         InputError: it cannot be opened, or lacks the columns, or the text's is none of texts.
     """
 
-    def __init__(self, path: str, text_field: str, group_fields: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        path: str,
+        text_field: str,
+        group_fields: Sequence[str] = (),
+        *,
+        recipe: Recipe | None = None,
+    ) -> None:
         self.name = "standard input" if path == "-" else path
         self.notes: list[str] = []
         try:
@@ -55,7 +64,7 @@ class ParquetTable:
             self._file = pq.ParquetFile(self._raw, pre_buffer=False)
             self.schema: pa.Schema = self._file.schema_arrow
             self.columns: list[str] = list(self.schema.names)
-            self._used = chosen_columns(self.name, self.columns, text_field, group_fields)
+            self._used = chosen_columns(self.name, self.columns, text_field, group_fields, recipe)
             self._check_text()
         except (pa.ArrowException, OSError) as error:
             self._close()
@@ -110,7 +119,12 @@ class ParquetTable:
             columns = [batch.column(index).to_pylist() for _, index in self._used.groups]
             values = (tuple(map(_text, each)) for each in zip(*columns, strict=True))
             groups = [self._used.group(each) for each in values]
-        return Rows(first, [text or b"" for text in texts], groups, passed, batch, self._raw.tell())
+        known = [text or b"" for text in texts]
+        compared = known
+        if self._used.beside:
+            columns = [batch.column(index).to_pylist() for _, index in self._used.beside]
+            compared = list(map(self._used.compared, known, zip(*columns, strict=True)))
+        return Rows(first, known, compared, groups, passed, batch, self._raw.tell())
 
     def __enter__(self) -> Self:
         return self

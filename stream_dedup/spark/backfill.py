@@ -151,7 +151,7 @@ class Backfill:
         key = self._begin(files, form)
         events = self._with_ids(frame)
         text, named = settings.text or OWN_TEXT, settings.id or OWN_ID
-        rows = selected(events, text, named, settings.groups, settings.time)
+        rows = selected(events, text, named, settings.groups, settings.time, recipe)
         lines = self._stage(FINGERPRINTS, lambda: distinct_lines(rows, recipe, key, texts=True))
         count = lines.count()
         roots = self._stage("stages/candidates", lambda: components(links(lines, recipe, count)))
@@ -236,7 +236,7 @@ class Backfill:
         check_added(frame)
         whole = frame if settings.id else frame.withColumn(OWN_ID, F.lit(""))
         text, named = settings.text or OWN_TEXT, settings.id or OWN_ID
-        selected(whole, text, named, settings.groups, settings.time)
+        selected(whole, text, named, settings.groups, settings.time, self._recipe)
         return frame
 
     def _check_texts(self, files: Sequence[tuple[str, int, int]]) -> None:

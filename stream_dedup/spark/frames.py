@@ -29,7 +29,7 @@ from stream_dedup.index.base import check_width
 from stream_dedup.spark.candidates import linked_at_once, links, near_pairs
 from stream_dedup.spark.clusters import decided
 from stream_dedup.spark.components import checkpointed, components
-from stream_dedup.spark.lines import distinct_lines, exact_hash, fingerprint_hex
+from stream_dedup.spark.lines import compared, distinct_lines, exact_hash, fingerprint_hex
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -93,7 +93,7 @@ def dedup(
     """
     recipe, key = _loaded(recipe), key or HashKey.random().secret()
     check_added(df)
-    rows = selected(df, text, id, group, time)
+    rows = selected(df, text, id, group, time, recipe)
     lines = checkpointed(distinct_lines(rows, recipe, key))
     count = lines.count()
     clusters = checkpointed(decided(lines, _roots(lines, recipe, count), recipe, count))
@@ -137,7 +137,7 @@ def labelled(
     if count <= SENT_LINES:
         theirs = F.broadcast(theirs)
     ours = df.withColumn("_sd_group", group_text(group)).withColumn(
-        "_sd_exact", exact_hash(recipe, key, F.col(f"`{text}`"))
+        "_sd_exact", exact_hash(recipe, key, compared(df, recipe, text))
     )
     is_duplicate = F.col("representative_id").isNotNull() & (
         F.col(f"`{id}`") != F.col("representative_id")
@@ -172,7 +172,7 @@ def fingerprint(df: DataFrame, text: str = "body", recipe: AnyRecipe = "logs") -
             "is bands, whose fingerprints are made under a key and are never shown",
             "use another recipe, or find_pairs",
         )
-    return df.withColumn("fingerprint", fingerprint_hex(recipe, F.col(text)))
+    return df.withColumn("fingerprint", fingerprint_hex(recipe, compared(df, recipe, text)))
 
 
 def find_pairs(
@@ -210,7 +210,7 @@ def find_pairs(
             "is minhash, which compares no pairs",
             "use dedup, or another recipe",
         )
-    rows = selected(df, text, id, group, None)
+    rows = selected(df, text, id, group, None, recipe)
     lines = checkpointed(distinct_lines(rows, recipe, HashKey.random().secret()))
     pairs = near_pairs(lines, recipe, lines.count())
     for side in ("src", "dst"):
@@ -239,6 +239,7 @@ def selected(
     id: str,  # noqa: A002 -- as in `dedup`
     group: str | Sequence[str] | None,
     time: str | None,
+    recipe: Recipe,
 ) -> DataFrame:
     """Return the columns that `distinct_lines` takes.
 
@@ -255,7 +256,7 @@ def selected(
     return df.select(
         (F.col(f"`{time}`") if time else F.lit(0)).alias("time"),
         F.col(f"`{id}`").alias("id"),
-        F.col(f"`{text}`").alias("text"),
+        compared(df, recipe, text).alias("text"),
         group_text(groups).alias("group"),
     )
 

@@ -22,6 +22,7 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.deduplicator import run
 from stream_dedup.engine.hashing import HashedBatch, Hasher, inline
 from stream_dedup.features.fields import UNDECODABLE
+from stream_dedup.features.outcome_fields import OutcomeFields
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.siphash import HashKey
@@ -91,6 +92,31 @@ def _uint64(numbers: Sequence[int]) -> bytes:
 def signed(numbers: Sequence[int]) -> pa.Array:
     """Return 64-bit numbers as Spark holds them, which has no unsigned ones."""
     return pa.array(np.array(numbers, np.uint64).view(np.int64))
+
+
+def compared(df: DataFrame, recipe: Recipe, text: str) -> Column:
+    """Return the column of what is compared of rows: texts, and what other columns say.
+
+    As of JSON events: see `features.outcome_fields`.
+    """
+    texts = F.col(f"`{text}`")
+    names = sorted(OutcomeFields(recipe).names.intersection(df.columns) - {text})
+    if not names:
+        return texts
+
+    def with_outcomes(texts: pa.Array, documents: pa.Array) -> pa.Array:
+        outcomes = OutcomeFields(recipe)
+        pairs = zip(texts.cast(pa.binary()).to_pylist(), documents.to_pylist(), strict=True)
+        return pa.array(
+            [
+                None if value is None else outcomes.compared(msgspec.json.decode(document), value)
+                for value, document in pairs
+            ],
+            pa.binary(),
+        )
+
+    document = F.to_json(F.struct(*(F.col(f"`{name}`") for name in names)))
+    return F.arrow_udf(with_outcomes, T.BinaryType())(texts, document)
 
 
 def exact_hash(recipe: Recipe, key: bytes, text: Column) -> Column:

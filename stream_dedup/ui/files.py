@@ -225,7 +225,7 @@ class Pass:
                 for events in read_events(
                     path,
                     self._reading,
-                    takes_fields=clusters.dedup.engine.takes_fields,
+                    clusters.dedup.recipe,
                     limit=ALL_LINES,
                     advance=lambda _: None,
                     now_us=self._now_us,

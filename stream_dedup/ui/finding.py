@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from stream_dedup.features.outcome_fields import without_outcomes
 from stream_dedup.model import Summary
 from stream_dedup.ui.patterns import parts
 
@@ -21,20 +22,22 @@ def expression(pattern: str, first: bytes) -> str:
     r"""An extended regular expression that matches the lines of a pattern.
 
     Words are kept as they are, and slots match anything. Of an event of several lines it
-    matches the first.
+    matches the first. What may be another field of a JSON event is left out.
 
     >>> expression("disk <*> is <number> full (95%)", b"disk a is 7 full (95%)")
     'disk.*is.*full \\(95%\\)'
+    >>> expression("error status=<5xx> sync of <*>", b"error status=503 sync of a")
+    'sync of'
 
     Args:
         pattern: the pattern.
         first: the first event.
     """
-    line = first.split(b"\n", 1)[0].decode("utf-8", "replace")
+    line = without_outcomes(first.decode("utf-8", "replace")).split("\n", 1)[0]
     gap = " " if line == " ".join(line.split()) else "[[:space:]]+"
     line = " ".join(line.split())
     words: list[str] = []
-    for part in parts(pattern):
+    for part in parts(without_outcomes(pattern)):
         if not part.kind:
             words += (" ".join(word.split()) for word in _ESCAPE.split(part.text))
     texts = (_SPECIAL.sub(r"\\\g<0>", word).replace(" ", gap) for word in words

@@ -222,12 +222,9 @@ class LiveSource:
         return out
 
     def _open(self, partition: Partition) -> Input | None:
-        takes_fields = self._clusters.dedup.engine.takes_fields
+        recipe = self._clusters.dedup.recipe
         try:
-            return open_input(
-                partition, self._reading, self._noted, takes_fields=takes_fields,
-                follow=self._follow,
-            )  # fmt: skip
+            return open_input(partition, self._reading, recipe, self._noted, follow=self._follow)
         except InputError as error:
             self._failed(error)
             return None

@@ -26,7 +26,17 @@ from stream_dedup.config.document import Key
 from stream_dedup.config.document import keys as configuration_keys
 from stream_dedup.features.folding import fold
 from stream_dedup.features.masks import NAMED, compile_pattern
+from stream_dedup.features.outcome_fields import (
+    EXIT_FIELDS,
+    LEVEL_FIELDS,
+    PARENTS,
+    STATUS_FIELDS,
+    TRACE_FIELDS,
+    WORD_FIELDS,
+    spellings,
+)
 from stream_dedup.features.recipe import Recipe, load_recipe, shipped
+from stream_dedup.io.decoder import TEXT_FIELDS
 
 PAGES = pages()
 RECIPES = (ROOT / "docs" / "recipes.md").read_text("utf-8")
@@ -203,6 +213,21 @@ def test_the_disguises_on_the_page_fold_to_what_it_says() -> None:
 def test_every_shipped_recipe_is_listed_with_its_digest(name: str) -> None:
     assert f"| `{name}` |" in RECIPES
     assert re.search(rf"^{name} +{load_recipe(name).digest} ", RECIPES, re.MULTILINE)
+
+
+def test_fields_beside_the_text_of_json_events_are_listed() -> None:
+    heading = "\n### Levels and outcomes beside the text of a JSON event\n"
+    section = RECIPES.partition(heading)[2].partition("\n## ")[0]
+    named = set(CODE.findall(section))
+    known = {spelling for name in named for spelling in spellings(name.replace("_", " "))} | named
+    taken = {*LEVEL_FIELDS, *STATUS_FIELDS, *EXIT_FIELDS, *WORD_FIELDS, *TRACE_FIELDS, *PARENTS}
+    assert sorted(taken - known) == []
+
+
+@pytest.mark.parametrize("page", ["docs/recipes.md", "docs/how-to/pipe.md"])
+def test_fields_that_hold_the_text_are_listed(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    assert re.search(r",\s".join(f"`{name}`" for name in TEXT_FIELDS), text)
 
 
 # ------------------------------------------------------------ links and targets

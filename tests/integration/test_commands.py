@@ -270,14 +270,21 @@ def test_json_events_are_explained_and_fingerprinted_by_their_fields() -> None:
     assert found["pattern"] == "msg=link down n=<number>"
 
 
+LEVELS = [(1, "info"), (2, "info"), (3, "error")]
+
+
 def test_explain_compares_the_text_of_json_events_as_dedup_does() -> None:
-    events = [f'{{"level":"{level}","msg":"link down"}}' for level in ("info", "error")]
-    done = run("explain", *events)
-    assert done.out.decode().startswith("Of JSON events dedup compares the text; so does this:")
+    events = [f'{{"n":{n},"level":"{level}","msg":"link down"}}' for n, level in LEVELS]
+    done = run("explain", *events[:2])
+    said = "Of JSON events dedup compares the text, with level, status and outcome:"
+    assert done.out.decode().startswith(said)
     assert "They merge: their words and variables are equal" in done.out.decode()
     assert done.code == 0
+    done = run("explain", *events[1:])
+    assert "They do not merge: outcome, level" in done.out.decode()
+    assert done.code == 3
     lines = "\n".join(events).encode()
     kept = run("dedup", "--emit", "drop", stdin=lines).out.splitlines()
-    assert len(kept) == 1
+    assert len(kept) == 2
     assert run("explain", '{"level":"info"}', '{"level":"error"}').code == 3
-    assert run("explain", "-r", "json", *events).code == 3
+    assert run("explain", "-r", "json", *events[1:]).code == 3

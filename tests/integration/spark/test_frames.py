@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import json
 import random
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +20,9 @@ from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.errors import InputError, RecipeError
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import Limits
-from stream_dedup.model import Kind
+from stream_dedup.io.decoder import Decoder, DecoderOptions
+from stream_dedup.io.files import Lines
+from stream_dedup.model import Kind, Partition
 from stream_dedup.spark import candidates, dedup, find_pairs, fingerprint, frames
 from stream_dedup.spark.frames import selected
 from stream_dedup.spark.lines import distinct_lines
@@ -113,6 +117,36 @@ def test_labelled_logs_cluster_as_in_the_embedded_engine(spark: SparkSession, or
     assert found == embedded(texts, "logs", groups)
 
 
+def json_events() -> list[dict[str, Any]]:
+    """Events whose levels, statuses and traces are fields beside the text."""
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 3, in {}\nValueError: bad'
+    beside: list[dict[str, Any]] = [
+        {"level": "info"},
+        {"level": "error"},
+        {"level": "error", "status": 503, "res": {"statusCode": 503}},
+        {"level": "info", "status": "200", "res": {"statusCode": 204}},
+        {"level": "error", "exc_info": trace.format("f")},
+        {"level": "error", "exc_info": trace.format("g")},
+        {"level": "INFO", "success": False, "other": [1, {"a": 2}]},
+        {"severity": 4.0, "success": True},
+        {},
+    ]
+    texts = ["sync of node {}", "request {} done", ""]
+    pairs = product(range(3), texts, beside)
+    return [{"msg": text.format(number), **fields} for number, text, fields in pairs]
+
+
+def test_json_events_cluster_as_in_the_embedded_engine(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [json.dumps({"id": number} | event) for number, event in enumerate(json_events())]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows) + "\n")
+    decoder = Decoder(DecoderOptions("jsonl"), Partition("a", 0), load_recipe("logs"))
+    values = decoder.decode(Lines([row.encode() for row in rows], 1), 0).batch.values
+    found = dedup(spark.read.json(str(tmp_path / "a.jsonl")), text="msg", key=KEY)
+    firsts = [row.representative_id for row in found.orderBy("id").collect()]
+    assert firsts == embedded(values, "logs")
+    assert len(set(firsts) - {None}) == 18
+
+
 def test_more_or_fewer_partitions_change_nothing(spark: SparkSession) -> None:
     lines = example_lines()[:3_000]
     frame = frame_of(spark, lines)
@@ -149,7 +183,7 @@ def test_a_key_that_half_of_all_rows_share_is_hot(
     frame = frame_of(spark, texts)
     assert in_spark(frame, "logs") == embedded(texts, "logs")
     recipe = load_recipe("logs")
-    lines = distinct_lines(selected(frame, "body", "id", None, None), recipe, KEY)
+    lines = distinct_lines(selected(frame, "body", "id", None, None, recipe), recipe, KEY)
     hot, largest = candidates.hot_buckets(lines, recipe, len(texts))
     assert hot > 0
     assert largest >= 200

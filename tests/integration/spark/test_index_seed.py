@@ -488,11 +488,35 @@ def test_recipes_of_fields_take_documents(
     more = ("pipelines.0.recipe=json", "pipelines.0.format=json")
     config = load(None, settings(redis_server, *more)).config
     seeded(config, TeachingLines(spark, str(out)))
-    decoder = RecordDecoder(config.pipelines[0].reading(), takes_fields=True)
+    decoder = RecordDecoder(config.pipelines[0].reading(), load_recipe("json"))
     batch = decoder.decode(Partition("logs", 0), records_of(body), 0)
     batch.times_us = None
     decisions = with_engine(config, lambda engine, _: engine.process(batch))
     assert {each.kind for each in decisions} == {Kind.DUPLICATE}
+
+
+def test_levels_beside_the_text_are_those_of_live_events(
+    spark: SparkSession, tmp_path: Path, redis_server: RedisServer
+) -> None:
+    events = [
+        {"body": f"{word} of node {number}", "level": level, "status": status}
+        for number, word in enumerate(["sync", "start of a scan", "loss"])
+        for level, status in (("info", 200), ("error", 200), ("error", 503), (None, None))
+    ]
+    parquet.write_table(pa.Table.from_pylist(events), tmp_path / "events.parquet")
+    chosen = Settings((str(tmp_path / "events.parquet"),), str(tmp_path / "out"))
+    report = Backfill(spark, chosen, load_recipe("logs"), ManualClock(), lambda _: None).run()
+    assert report["clusters"] == len(events)
+    config = load(None, settings(redis_server, "pipelines.0.format=json")).config
+    seeded(config, TeachingLines(spark, str(tmp_path / "out")))
+    decoder = RecordDecoder(config.pipelines[0].reading(), load_recipe("logs"))
+    batch = decoder.decode(
+        Partition("logs", 0), records_of(list(map(msgspec.json.encode, events))), 0
+    )
+    batch.times_us = None
+    decisions = with_engine(config, lambda engine, _: engine.process(batch))
+    assert {each.kind for each in decisions} == {Kind.DUPLICATE}
+    assert len({each.cluster for each in decisions}) == len(events)
 
 
 ODD = ["", "a/b", 'q"\\', "\x07\x1f\x7f\n", "ünïcode €", "\U0001f600", "<&>'", "x" * 300, " "]
@@ -510,7 +534,7 @@ def test_groups_are_those_of_the_decoder(spark: SparkSession, tmp_path: Path) ->
         for group in batch.groups
     ]
     options = DecoderOptions(format="jsonl", group_fields=("service", "pod"))
-    decoder = RecordDecoder(options, takes_fields=False)
+    decoder = RecordDecoder(options, load_recipe("logs"))
     events = [
         msgspec.json.encode({**row, "pod": number})
         for row, number in zip(rows, numbers, strict=True)

@@ -34,11 +34,16 @@ def notes(
     monkeypatch.setattr(files, "PIECE_BYTES", 200)  # a few lines at once
 
     def of(
-        lines: Sequence[str], max_clusters: int = 100, idle_us: int = FOREVER_US, **reading: str
+        lines: Sequence[str],
+        max_clusters: int = 100,
+        idle_us: int = FOREVER_US,
+        recipe: str = "logs",
+        **reading: str,
     ) -> tuple[str, int]:
         path = tmp_path / "input"
         path.write_text("".join(f"{line}\n" for line in lines))
         dedup = Deduplicator(
+            recipe,
             windows=Windows(idle_us=idle_us, max_age_us=FOREVER_US, quiet_after_us=FOREVER_US),
             limits=Limits(max_clusters=max_clusters),
             key=bytes(range(16)),  # what is estimated depends on it
@@ -81,9 +86,9 @@ def test_json_without_a_known_text_is_told_at_the_first_hundred(notes: Run) -> N
     assert 100 <= count < 110
     assert note == (
         f"stream-dedup: {count} JSON lines so far have no text in message, msg, MESSAGE, "
-        "short_message, log, text, body, event, line, textPayload, @m, @mt, RenderedMessage, "
-        "Message, and pass undecided; name the field of their text with --text-field (the first "
-        "has summary, http.path, /a.b)"
+        "short_message, log, text, body, event, line, textPayload, @message, @m, @mt, "
+        "RenderedMessage, Message, and pass undecided; name the field of their text with "
+        "--text-field (the first has summary, http.path, /a.b)"
     )
     assert notes([line] * 1000, text_field="summary") == ("", 1)
 
@@ -102,10 +107,10 @@ def test_names_of_fields_are_shown_on_one_line_only(notes: Run) -> None:
 @pytest.mark.parametrize(
     ("field", "first", "other", "shown"),
     [
-        ("level", '"info"', '"ERROR"', "info and ERROR"),
-        ("level", "30", "50", "30 and 50"),
-        ("status", "200", "503", "200 and 503"),
-        ("statusCode", '"204"', '"404"', "204 and 404"),
+        ("level", '"gold"', '"SILVER"', "gold and SILVER"),
+        ("level", "3", "5", "3 and 5"),
+        ("status", "7", "8", "7 and 8"),
+        ("statusCode", '"in queue"', '"in work"', "in queue and in work"),
         ("Severity", '"a\\u202e"', '"b"', "'a\\u202e' and b"),
     ],
 )
@@ -116,8 +121,8 @@ def test_events_that_merge_and_differ_in_a_level_or_status_are_noted(
     said, written = notes(lines)
     assert written == 1
     assert said == (
-        f"stream-dedup: events with {field} {shown} are counted as one, as only the text of a JSON "
-        f"event is compared; --group-field {field} keeps them apart\n"
+        f"stream-dedup: events with {field} {shown} are counted as one, as the recipe does not "
+        f"take that field; --group-field {field} keeps them apart\n"
     )
 
 
@@ -138,4 +143,12 @@ def test_equal_levels_and_other_fields_are_not_noted(notes: Run, lines: list[str
 
 def test_levels_that_keep_apart_are_not_noted(notes: Run) -> None:
     lines = ['{"msg":"a b","level":"info"}', '{"msg":"a b","level":"error"}']
-    assert notes(lines, group_fields=("level",)) == ("", 2)
+    assert notes(lines) == ("", 2)
+    assert notes(lines, recipe="logs-1", group_fields=("level",)) == ("", 2)
+
+
+def test_levels_that_another_recipe_does_not_take_are_noted(notes: Run) -> None:
+    lines = ['{"msg":"a b","level":"info"}', '{"msg":"a b","level":"error"}']
+    said, written = notes(lines, recipe="logs-1")
+    assert written == 1
+    assert said.startswith("stream-dedup: events with level info and error are counted as one")

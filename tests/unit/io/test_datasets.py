@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.errors import InputError
+from stream_dedup.features.recipe import load_recipe
 from stream_dedup.io.datasets import (
     NO_VALUE,
     RAGGED,
@@ -233,6 +234,18 @@ def test_groups_are_read_from_columns(tmp_path: Path) -> None:
         (rows,) = table.rows()
 
     assert rows.groups == ['{"lang":"en"}', '{"lang":""}']
+
+
+def test_levels_and_statuses_of_other_columns_are_compared(tmp_path: Path) -> None:
+    path = write(tmp_path, b"text,level,status\na b,error,503\na b,info,\na b,,\na b\n,info,200\n")
+
+    with CsvTable(path, "text", recipe=load_recipe("logs")) as table:
+        (rows,) = table.rows()
+
+    assert rows.texts == [b"a b", b"a b", b"a b", b"", b""]
+    assert rows.values == [b"error status=503 a b", b"info a b", b"a b", b"", b""]
+    rows.cut(1)
+    assert (rows.texts, rows.values) == ([b"a b"], [b"error status=503 a b"])
 
 
 def test_another_header_is_refused(tmp_path: Path) -> None:

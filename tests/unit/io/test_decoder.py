@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.errors import InputError
+from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.io.decoder import (
     PREFIX_LINES,
     Decoder,
@@ -22,13 +23,14 @@ from stream_dedup.io.files import Lines
 from stream_dedup.model import Partition
 from tests.strategies import texts
 
+LOGS = load_recipe("logs")
 PARTITION = Partition("f", 0)
 NOW_US = 1_800_000_000_000_000
 lines_of_text = st.lists(texts.map(lambda text: text.replace(b"\n", b" ")), max_size=12)
 
 
 def decoder(**reading: object) -> Decoder:
-    return Decoder(DecoderOptions(**reading), PARTITION, takes_fields=False)  # type: ignore[arg-type]
+    return Decoder(DecoderOptions(**reading), PARTITION, LOGS)  # type: ignore[arg-type]
 
 
 def decode(coder: Decoder, batches: Sequence[Sequence[bytes]]) -> list[Events]:
@@ -115,10 +117,11 @@ def test_a_line_of_another_format_is_passed_with_the_reason(line: bytes, reason:
         (b'{"a.b":"c d"}', {"text_field": "/a.b"}, b"c d"),
         (b'{"a":[{"b":17}]}', {"text_field": "a.0.b"}, b"17"),
         (b'{"message":"\\u00e9"}\r', {}, "é".encode()),
-        (b'{"textPayload":"a b","severity":"INFO"}', {}, b"a b"),
+        (b'{"textPayload":"a b","severity":"DEFAULT"}', {}, b"a b"),
+        (b'{"@message":"a b","@module":"c"}', {}, b"a b"),
         (b'{"version":"1.1","short_message":"a b","full_message":"a b c"}', {}, b"a b"),
         (b'{"@t":"2026-01-01","@m":"a 1","@mt":"a {n}"}', {}, b"a 1"),
-        (b'{"MESSAGE":[27,91,97,255],"PRIORITY":"6"}', {}, b"\x1b[a\xff"),
+        (b'{"MESSAGE":[27,91,97,255]}', {}, b"\x1b[a\xff"),
         (b'{"MESSAGE":[1,"x"],"log":"a b"}', {}, b"a b"),
     ],
 )
@@ -126,6 +129,30 @@ def test_the_text_of_a_json_line_is_found(
     line: bytes, reading: dict[str, object], text: bytes
 ) -> None:
     assert one(line, format="jsonl", **reading).batch.values == [text]
+
+
+@pytest.mark.parametrize(
+    ("line", "reading", "compared"),
+    [
+        (b'{"level":"error","msg":"a b"}', {}, b"error a b"),
+        (b'{"MESSAGE":[27,91,97,255],"PRIORITY":"6"}', {}, b"info \x1b[a\xff"),
+        (b'{"a":{"b":"c d"},"status":503}', {"text_field": "a.b"}, b"status=503 c d"),
+        (b'{"level":"error","msg":""}', {}, b""),
+    ],
+)
+def test_what_else_a_json_line_says_is_before_its_text(
+    line: bytes, reading: dict[str, object], compared: bytes
+) -> None:
+    events = one(line, format="jsonl", **reading)
+    assert events.batch.values == [compared]
+    assert events.raws == [line]
+
+
+@pytest.mark.parametrize("recipe", [None, load_recipe("logs-1"), load_recipe("text")])
+def test_a_recipe_without_variants_takes_the_text_alone(recipe: Recipe | None) -> None:
+    coder = Decoder(DecoderOptions(format="jsonl"), PARTITION, recipe)
+    (events, _) = decode(coder, [[b'{"level":"error","msg":"a b"}']])
+    assert events.batch.values == [b"a b"]
 
 
 def test_lines_without_a_time_are_as_old_as_the_one_before() -> None:

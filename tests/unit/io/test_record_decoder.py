@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from stream_dedup.features.recipe import load_recipe
 from stream_dedup.io.base import Record, Records
 from stream_dedup.io.decoder import (
     COMPRESSED,
@@ -22,6 +23,7 @@ from stream_dedup.io.decoder import (
 )
 from stream_dedup.model import Batch, Partition
 
+LOGS = load_recipe("logs")
 EVENT = b'{"message": "disk sda1 is full"}'
 FORMATS: tuple[Format, ...] = ("auto", "text", "jsonl")
 
@@ -36,9 +38,20 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 
 
 def decoded(form: Format, *values: bytes | None) -> Batch:
-    decoder = RecordDecoder(DecoderOptions(format=form), takes_fields=False)
+    decoder = RecordDecoder(DecoderOptions(format=form), LOGS)
     records = [Record(offset, 1, None, value) for offset, value in enumerate(values)]
     return decoder.decode(Partition("t", 0), Records.of(records), 0)
+
+
+def test_levels_and_statuses_beside_the_text_are_compared() -> None:
+    values = [
+        b'{"level":"error","message":"a b"}',
+        b'{"level":30,"message":"a b","res":{"statusCode":503}}',
+        b"error a b",
+    ]
+    batch = decoded("auto", *values)
+    assert batch.values == [b"error a b", b"info statusCode=503 a b", b"error a b"]
+    assert batch.raws == values  # what is measured and written
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -32,7 +32,7 @@ def sample_of(
         max_bytes=max_bytes,
         grouped_by=reading.group_fields,
     )
-    decoder = Decoder(reading, Partition("test", 0), takes_fields=sample.takes_fields)
+    decoder = Decoder(reading, Partition("test", 0), recipe)
     sample.add(decoder.decode(Lines(list(lines), 1), 0))
     sample.add(decoder.flush(0))
     return sample

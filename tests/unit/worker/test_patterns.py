@@ -92,7 +92,7 @@ class Stream:
             sink=self.broker.sink("group", transactional=False),
             engine=self._engine(),
             decoder=RecordDecoder(
-                DecoderOptions(format="text"), takes_fields=False, max_event_bytes=1000
+                DecoderOptions(format="text"), self.config.load_recipe(), max_event_bytes=1000
             ),
             metrics=self.metrics,
             health=Health(),

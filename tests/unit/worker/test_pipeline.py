@@ -114,7 +114,7 @@ class Rig:
                 source=self.broker.source(["in"], GROUP),
                 sink=self.broker.sink(GROUP, transactional=self.transactional),
                 engine=engine,
-                decoder=RecordDecoder(reading, takes_fields=False, max_event_bytes=100_000),
+                decoder=RecordDecoder(reading, self.recipe, max_event_bytes=100_000),
                 metrics=self.metrics,
                 health=Health(),
                 step=step,
