@@ -136,6 +136,7 @@ _OF_SYSLOG = frozenset(("PRIORITY", *_names("syslog severity,severity,sev")))
 _OF_OPENTELEMETRY = frozenset(_names("severity number"))
 _OF_GELF = "short_message"
 _MAX_WORD = 24
+_LINE_END = ord("\n")
 _LARGEST = 10**20
 _DIGITS = re.compile(r"[0-9]{1,3}")
 _STATUS = re.compile(r"[1-5][0-9]{2}")
@@ -207,15 +208,15 @@ class OutcomeFields:
         if not names or not text.strip():
             return text
         is_gelf = _OF_GELF in document
-        values, may_have_trace = [], False
+        may_have_trace = False
+        values: list[object] = [is_gelf]
         for name in names:
             value = document[name]
-            if isinstance(value, str):
+            if isinstance(value, str) and (len(value) > _MAX_WORD or name in _TEXTS):
                 may_have_trace |= name in _TRACES
-                if len(value) > _MAX_WORD or name in _TEXTS:
-                    continue
-            values.append((name, type(value), value))  # numbers equal truth values, hence the type
-        given = is_gelf, *values
+            else:
+                values += name, value.__class__, value  # numbers equal truth values
+        given = tuple(values)
         try:
             said = self._known.get(given)
         except TypeError:  # a list or an object
@@ -230,7 +231,8 @@ class OutcomeFields:
             text = self._with_trace(text, _fields(document, names, _DEPTH))
         if not said:
             return text
-        return said + (b"\n" if b"\n" in text else b" ") + text  # a trace begins in its own line
+        # A trace begins in its own line.
+        return b"%b\n%b" % (said, text) if _LINE_END in text else b"%b %b" % (said, text)
 
     def _said(self, fields: Iterable[_Found], *, is_gelf: bool) -> bytes:
         found = list(fields)
