@@ -105,6 +105,7 @@ def table_events(
     *,
     limit: int,
     advance: Callable[[int], None],
+    texts_alone: bool = False,
 ) -> Iterator[Events]:
     """Yield the rows of a table as events.
 
@@ -115,6 +116,7 @@ def table_events(
         recipe: what counts as near.
         limit: rows read at most.
         advance: learns how many bytes were read.
+        texts_alone: whether events have their texts alone, and their other columns as documents.
 
     Raises:
         InputError: it cannot be read to its end.
@@ -127,10 +129,14 @@ def table_events(
             rows.cut(limit)
             limit -= len(rows.texts)
             numbers = range(rows.first, rows.first + len(rows.texts))
+            values = rows.texts if texts_alone else rows.values
             batch = Batch(
-                Partition(path, 0), numbers, rows.values, groups=rows.groups, passed=rows.passed
+                Partition(path, 0), numbers, values, groups=rows.groups, passed=rows.passed
             )
-            yield Events(batch, rows.texts, numbers, [None] * len(numbers), len(numbers))
+            documents: list[dict[str, Any] | None] = [None] * len(numbers)
+            if texts_alone:
+                documents = [*rows.documents]
+            yield Events(batch, rows.texts, numbers, documents, len(numbers))
             advance(rows.size - size)
             size = rows.size
             if limit <= 0:

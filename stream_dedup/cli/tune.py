@@ -197,10 +197,17 @@ def _read(
             events: Iterator[Events]
             if form is not None:
                 events = table_events(
-                    path, form, reading, recipe, limit=limit - lines, advance=advance
+                    path,
+                    form,
+                    reading,
+                    recipe,
+                    limit=limit - lines,
+                    advance=advance,
+                    texts_alone=True,
                 )
             else:
-                events = read_events(path, reading, recipe, limit=limit - lines, advance=advance)
+                of_fields = recipe if recipe.input.fields else None  # else each trial decides
+                events = read_events(path, reading, of_fields, limit=limit - lines, advance=advance)
             try:
                 for part in events:
                     lines += part.lines

@@ -19,18 +19,29 @@ A stack trace in a field of its own follows the text, as it does in a file.
 
 Only the recipe decides what is taken: levels where ``match.variants`` has ``level``, statuses and
 exit codes for ``status``, traces for ``frames``, and words that are protected.
+
+What the fields of an event say is remembered by their values, as few are usual. Events are hostile:
+of one that has more fields than anybody writes, only the first by the order of the tables count.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from decimal import Decimal
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import Any
 
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.features.traces import trace_of
-from stream_dedup.features.variants import LEVELS
+from stream_dedup.features.traces import WRITTEN_LINE_END, has_lines, trace_of
+from stream_dedup.features.variants import (
+    EXIT_KEY_ENDINGS,
+    EXIT_KEYS,
+    IGNORED_IN_KEYS,
+    LEVEL_KEYS,
+    LEVELS,
+    STATUS_KEYS,
+)
 
 
 def spellings(words: str) -> Iterator[str]:
@@ -57,119 +68,153 @@ def _names(names: str) -> list[str]:
 
 
 LEVEL_FIELDS = (
-    *_names("level name,severity text,log level,level,lvl,severity,sev"),
+    *_names("level name,severity text,error severity,log level,level,lvl,severity,sev"),
     *("@l", "@level"),  # Serilog; HashiCorp's
-    *("PRIORITY", *_names("syslog severity")),  # journald; rsyslog
-    *_names("severity number"),  # OpenTelemetry
-    *("priority", "l", "s"),  # s: MongoDB
+    *("PRIORITY", *_names("syslog severity"), "syslogseverity-text"),  # journald; rsyslog
+    *_names("severity number,severity level,severity label,level display name,levelno"),
+    *_names("priority name,priority,label"),
+    *("l", "s"),  # s: MongoDB
 )
 """Names of levels; the first one counts whose value is a level."""
 
-STATUS_FIELDS = frozenset(
+WORD_FIELDS = tuple(
     _names(
-        "status,status code,http status,http status code,http response status code,"
+        "status,state,result,outcome,success,succeeded,successful,ok,passed,failed,error,err,res,"
+        "action,allowed,blocked,decision,verdict,conclusion,disposition,health,healthy,cache,"
+        "job result,grpc code,type,kind"
+    )
+)
+"""Names of fields whose value, if it is one protected word, says how an event ended."""
+
+STATUS_FIELDS = tuple(
+    _names(
+        "status,status code,http status,http status code,http response status code,response,"
         "response status,response code,http code,http response code,sc status,upstream status,"
         "downstream status,origin status,elb status code,code"
     )
 )
 """Names of HTTP statuses."""
 
-EXIT_FIELDS = frozenset(
+EXIT_FIELDS = tuple(
     _names(
-        "exit code,exit status,exit value,return code,ret code,retval,rc,errno,err code,"
-        "grpc status,failed,failures,errors"
+        "exit code,exit status,exit value,process exit code,container exit code,return code,"
+        "ret code,retval,rc,err,errno,err code,grpc status,failed,failures,errors"
     )
 )
 """Names of exit codes, error numbers and counts of failures."""
 
-WORD_FIELDS = frozenset(
-    _names(
-        "status,state,result,outcome,success,succeeded,successful,ok,failed,error,action,decision,"
-        "verdict,conclusion,disposition,health,healthy,type,kind"
-    )
-)
-"""Names of fields whose value, if it is one protected word, says how an event ended."""
-
 TRACE_FIELDS = (
-    *_names("stack trace,exc info,exception,traceback,stack"),
+    *_names("stack trace,error stack trace,extended stack trace,exc info,exc text,exception"),
+    *_names("traceback,stack,full message"),
     "@x",  # Serilog
 )
 """Names of stack traces; the first one counts that holds one."""
 
 PARENTS = (
-    *("res", "response", "http", "httpRequest", "log", "event", "err", "error", "fields"),
-    *("attributes", "properties", "Properties", "process"),
+    *("res", "response", "http", "httpRequest", "http.response", "responseStatus", "log", "event"),
+    *("err", "error", "exception", "thrown", "fields", "attributes", "attr", "alert", "process"),
+    *("properties", "Properties", "context", "jsonPayload", "record"),
 )
 """Names of objects that may hold such fields, also before a dot and a field's name."""
 
-_DEPTH = 3
-"""Objects within each other that are looked into, the event included: ``http.response.status``."""
+MAX_FIELDS = (32, 16, 8)
+"""Fields of an object that are looked at, by its depth."""
 
 MAX_OUTCOMES = 8
 """Outcomes of one event that are compared."""
 
+MAX_TRACES = 2
+"""Fields of one event that are looked at for a trace."""
+
 MAX_KNOWN = 4_096
 """Combinations of values that are remembered."""
 
-SYSLOG = tuple("emerg alert crit err warning notice info debug".split())
-"""Names of the levels that syslog numbers from 0 on."""
+MAX_REMEMBERED = 12
+"""Values of one such combination."""
+
+SYSLOG = dict(enumerate("emerg alert crit err warning notice info debug".split()))
+"""Names of the levels that syslog writes as numbers."""
 
 PINO = {
     10 * number: name for number, name in enumerate("trace debug info warn error fatal".split(), 1)
 }
-"""Names of the levels that Pino and Bunyan write as numbers."""
+"""Those of Pino and Bunyan."""
 
-OPENTELEMETRY = tuple("trace debug info warn error fatal".split())
-"""Names of the levels that OpenTelemetry numbers from 1 on, four numbers each."""
+PYTHON = {
+    10 * number: name for number, name in enumerate("debug info warning error critical".split(), 1)
+}
+"""Those of Python's `logging`."""
+
+OPENTELEMETRY = dict(
+    enumerate((name for name in PINO.values() for _ in range(4)), 1)  # TRACE, TRACE2, …
+)
+"""Those of OpenTelemetry."""
+
+NO_NUMBERS: dict[int, str] = {}
+"""Those of a level that is called so, in an event of none of these."""
+
+AZURE = dict(enumerate("trace info warning error critical".split()))
+"""Those of Azure's Application Insights."""
+
+NUMBERED = {
+    **dict.fromkeys(["PRIORITY", *_names("syslog severity,severity,sev")], SYSLOG),
+    **dict.fromkeys(_names("severity number"), OPENTELEMETRY),
+    **dict.fromkeys(_names("severity level"), AZURE),
+    **dict.fromkeys(_names("levelno"), PYTHON),
+}
+"""Names of levels by their numbers, by the name of the field."""
 
 OTHER_NAMES = dict(
     pair.split("=")
     for pair in (
-        "information=info informational=info verbose=trace emergency=emerg "
-        "t=trace v=trace d=debug d1=debug d2=debug d3=debug d4=debug d5=debug "
-        "i=info n=notice w=warning e=error c=critical f=fatal"
+        "information=info informational=info verbose=trace vrb=trace emergency=emerg dpanic=panic"
     ).split()
 )
 """Levels by other names than `variants.LEVELS`, in lower case."""
 
-_OF_SYSLOG = frozenset(("PRIORITY", *_names("syslog severity,severity,sev")))
-_OF_OPENTELEMETRY = frozenset(_names("severity number"))
-_OF_GELF = "short_message"
-_MAX_WORD = 24
-_LINE_END = ord("\n")
-_LARGEST = 10**20
-_DIGITS = re.compile(r"[0-9]{1,3}")
-_STATUS = re.compile(r"[1-5][0-9]{2}")
-_EXIT = re.compile(r"-?[0-9]{1,20}")
-_OWN = (
-    *LEVEL_FIELDS,
-    *sorted(STATUS_FIELDS | EXIT_FIELDS | WORD_FIELDS),
-    *TRACE_FIELDS,
-    *PARENTS,
+LETTERS = dict(
+    pair.split("=")
+    for pair in (
+        "t=trace v=trace d=debug d1=debug d2=debug d3=debug d4=debug d5=debug "
+        "i=info n=notice w=warning e=error c=critical f=fatal"
+    ).split()
 )
-_OWN_NAMES = dict(zip(_OWN, _OWN, strict=True)) | {
-    f"{parent}.{name}": name for parent in (*PARENTS, "http.response") for name in _OWN
-}
-"""Of each name that is looked at, the part that is the field's own, in the order that counts."""
+"""Levels by the letters that some loggers write for them, in lower case."""
 
-_RANKS = {name: rank for rank, name in enumerate(_OWN_NAMES)}
-_LEVELS = frozenset(LEVEL_FIELDS)
-_OUTCOMES = STATUS_FIELDS | EXIT_FIELDS | WORD_FIELDS
+_LETTERED = frozenset(["s", "l", "@l", *_names("level,lvl,severity,sev,log level")])
+_OF_GELF = "short_message"
+_OF_PINO = frozenset(["time", "pid", "hostname", "v"])
+_MARKS = _OF_PINO | {_OF_GELF}
+
+_MAX_WORD = 48
+_LARGEST = 10**20
+_LINE_END, _NUMBER_SIGN = b"\n#"
+_ESCAPE = re.compile(r"\x1b\[[0-9;]{0,16}m")
+_WHOLE = re.compile(r"(-?[0-9]{1,20})\.0")  # as data frames write whole numbers beside missing ones
+_ADJUSTED = re.compile(r"([A-Za-z]{3,8})[+-][0-9]{1,3}")  # Go's slog
+_DIGITS = re.compile(r"[0-9]{1,3}")
+_STATUS = re.compile(r"([1-5][0-9]{2})(?![^ ,])")  # perhaps with its reason, or others behind it
+_EXIT = re.compile(r"-?(?:0[xX][0-9A-Fa-f]{1,16}|[0-9]{1,20})")
+
+_FIELDS = tuple(
+    dict.fromkeys((*LEVEL_FIELDS, *WORD_FIELDS, *STATUS_FIELDS, *EXIT_FIELDS, *TRACE_FIELDS))
+)
+_OWN_NAMES = (
+    dict(zip(_FIELDS, _FIELDS, strict=True))
+    | {f"_{name}": name for name in _FIELDS}  # GELF's own
+    | {f"{parent}.{name}": name for parent in PARENTS for name in _FIELDS}
+    | {"process.exit.code": "exit_code"}
+)
+"""Of each name that is looked at, the part that is the field's own."""
+
+_RANKS = {name: rank for rank, name in enumerate((*_FIELDS, *_OWN_NAMES, *PARENTS))}
+_NAMES = frozenset(_RANKS)
+_OWN_RANKS = {name: rank for rank, name in enumerate(_FIELDS)}
 _TRACES = frozenset(name for name, own in _OWN_NAMES.items() if own in TRACE_FIELDS)
 _PARENTS = frozenset(PARENTS)
-_TEXTS = _PARENTS - _LEVELS - _OUTCOMES - _TRACES  # what these are, if they are no objects
-
-
-class _Found(NamedTuple):
-    """A field that may say how an event ended.
-
-    Attributes:
-        name: its own name, without those of what is around it.
-        value: its value.
-    """
-
-    name: str
-    value: object
+_TEXTS = _PARENTS - _OWN_NAMES.keys()  # what these are, if they are no objects
+_LEVEL_FIELDS, _WORD_FIELDS = frozenset(LEVEL_FIELDS), frozenset(WORD_FIELDS)
+_STATUS_FIELDS, _EXIT_FIELDS = frozenset(STATUS_FIELDS), frozenset(EXIT_FIELDS)
 
 
 class OutcomeFields:
@@ -177,20 +222,25 @@ class OutcomeFields:
 
     Args:
         recipe: what counts as near.
-
-    Attributes:
-        names: names of fields of an event that are looked at; none if the recipe takes nothing.
     """
 
     def __init__(self, recipe: Recipe) -> None:
         kinds = recipe.match.variants
-        self._levels = LEVELS if "level" in kinds else frozenset()
-        self._words = frozenset(map(bytes.decode, recipe.protected))
+        self._levels = frozenset(LEVELS) if "level" in kinds else frozenset()
+        outcomes = recipe.protected - recipe.levels
+        self._outcomes = frozenset(map(bytes.decode, outcomes))
         self._has_status = "status" in kinds
         self._has_traces = "frames" in kinds
-        takes_none = recipe.input.fields or not (kinds or self._words)
-        self.names = frozenset() if takes_none else frozenset(_RANKS)
+        takes_none = recipe.input.fields or not (kinds or self._outcomes)
+        self._names = frozenset() if takes_none else _NAMES
         self._known: dict[tuple[object, ...], bytes] = {}
+        self._are_traces: dict[bytes, bool] = {}
+
+    def columns(self, names: Collection[str]) -> list[str]:
+        """Return which fields of events have to be given, of all that there are."""
+        if self._names.isdisjoint(names):
+            return []
+        return [name for name in names if name in self._names or name in _MARKS]
 
     def compared(self, document: Mapping[str, object], text: bytes) -> bytes:
         """Return what is compared of an event: its text, and what its other fields say.
@@ -201,92 +251,114 @@ class OutcomeFields:
 
         >>> from stream_dedup.features.recipe import load_recipe
         >>> fields = OutcomeFields(load_recipe("logs"))
-        >>> fields.compared({"msg": "GET /a", "status": 503, "level": 50}, b"GET /a")
+        >>> fields.compared({"msg": "GET /a", "status": 503, "lvl": "error"}, b"GET /a")
         b'error status=503 GET /a'
         """
-        names = self.names.intersection(document)
+        names = self._names.intersection(document)
         if not names or not text.strip():
             return text
-        is_gelf = _OF_GELF in document
-        may_have_trace = False
-        values: list[object] = [is_gelf]
-        for name in names:
-            value = document[name]
-            if isinstance(value, str) and (len(value) > _MAX_WORD or name in _TEXTS):
-                may_have_trace |= name in _TRACES
-            else:
-                values += name, value.__class__, value  # numbers equal truth values
+        level = document.get("level")
+        numbered: Mapping[int, str] = NO_NUMBERS
+        if level is not None and (not isinstance(level, str) or level[:1].isdigit()):
+            numbered = _numbered(document)
+        values: list[object] = [id(numbered)]
+        traces: list[tuple[str, object]] = []
+        _look(document, names, values, traces, 0)
         given = tuple(values)
-        try:
-            said = self._known.get(given)
-        except TypeError:  # a list or an object
-            said = self._said(_fields(document, names, _DEPTH), is_gelf=is_gelf)
-            may_have_trace = True
+        said = self._known.get(given)
         if said is None:
-            said = self._said(_fields(document, names, _DEPTH), is_gelf=is_gelf)
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            self._known[given] = said
-        if may_have_trace:
-            text = self._with_trace(text, _fields(document, names, _DEPTH))
+            said = self._said(given, numbered)
+            self._remember(given, said)
+        if traces and self._has_traces:
+            text = self._with_trace(text, traces)
         if not said:
             return text
-        # A trace begins in its own line.
-        return b"%b\n%b" % (said, text) if _LINE_END in text else b"%b %b" % (said, text)
+        if _LINE_END in text:
+            return b"%b\n%b" % (said, text)  # a trace begins in its own line
+        if _NUMBER_SIGN in text and has_lines(text):  # as rsyslog writes them
+            return b"%b%b%b" % (said, WRITTEN_LINE_END, text)
+        return b"%b %b" % (said, text)
 
-    def _said(self, fields: Iterable[_Found], *, is_gelf: bool) -> bytes:
-        found = list(fields)
-        level = self._level(found, is_gelf=is_gelf)
-        outcomes = dict.fromkeys(filter(None, map(self._outcome, found)))
+    def _remember(self, given: tuple[object, ...], said: bytes) -> None:
+        numbers = (value for value in given if type(value) is int)
+        if len(given) > 1 + 4 * MAX_REMEMBERED or any(abs(each) >= _LARGEST for each in numbers):
+            return
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[given] = said
+
+    def _said(self, given: tuple[object, ...], numbered: Mapping[int, str]) -> bytes:
+        fields = []
+        for at in range(1, len(given), 4):
+            name, depth, _, value = given[at : at + 4]
+            word = _word(value)
+            if word is not None:
+                own = _OWN_NAMES[str(name)]
+                fields.append((_OWN_RANKS[own], depth, _RANKS[str(name)], own, word))
+        words = [(own, word) for *_, own, word in sorted(fields)]
+        levels = (self._level(own, word, numbered) for own, word in words if own in _LEVEL_FIELDS)
+        level = next(filter(None, levels), None)
+        outcomes = dict.fromkeys(filter(None, (self._outcome(*each) for each in words)))
         return " ".join(filter(None, (level, *islice(outcomes, MAX_OUTCOMES)))).encode()
 
-    def _level(self, found: Iterable[_Found], *, is_gelf: bool) -> str | None:
+    def _level(self, name: str, word: str, numbered: Mapping[int, str]) -> str | None:
+        """Return a level's name, as it is written or as its number stands for.
+
+        Args:
+            name: the field's own name.
+            word: its value.
+            numbered: the levels of a field that is called ``level``, by their numbers.
+        """
         if not self._levels:
             return None
-        levels = (
-            self._level_of(name, value, is_gelf=is_gelf) for name, value in found if name in _LEVELS
-        )
-        return next(filter(None, levels), None)
-
-    def _level_of(self, name: str, value: object, *, is_gelf: bool) -> str | None:
-        """Return a level's name, as it is written or as its number stands for."""
-        word = _word(value)
-        if word is None or len(word) > _MAX_WORD:
-            return None
+        adjusted = _ADJUSTED.fullmatch(word)
+        word = adjusted[1] if adjusted else word
         lower = word.lower()
         if lower in self._levels:
             return word
-        if not _DIGITS.fullmatch(word):
-            return OTHER_NAMES.get(lower)
-        number = int(word)
-        if name in _OF_OPENTELEMETRY:
-            return OPENTELEMETRY[(number - 1) // 4] if 1 <= number <= 24 else None
-        if name in _OF_SYSLOG or (is_gelf and name == "level"):
-            return SYSLOG[number] if number < len(SYSLOG) else None
-        return PINO.get(number) if name == "level" else None
+        if _DIGITS.fullmatch(word):
+            return NUMBERED.get(name, numbered if name == "level" else NO_NUMBERS).get(int(word))
+        return OTHER_NAMES.get(lower) or (LETTERS.get(lower) if name in _LETTERED else None)
 
-    def _outcome(self, field: _Found) -> str | None:
+    def _outcome(self, name: str, word: str) -> str | None:
         """Return a field as a line of text would have it, if it belongs to the variant."""
-        name, value = field
-        word = _word(value) if name in _OUTCOMES else None
-        if word is None or len(word) > _MAX_WORD:
+        lower, letters = word.lower(), _letters(name)
+        if name in _WORD_FIELDS:
+            if lower in self._outcomes:
+                return f"{name}={word}"
+            if lower in self._levels:
+                has_levels = name.lower().encode() in LEVEL_KEYS  # else a value behind = is none
+                return f"{name}={word}" if has_levels else f"{name}: {word}"
+        if not self._has_status:
             return None
-        is_taken = (
-            (name in WORD_FIELDS and word.lower() in self._words)
-            or (self._has_status and name in STATUS_FIELDS and _STATUS.fullmatch(word))
-            or (self._has_status and name in EXIT_FIELDS and _EXIT.fullmatch(word))
-        )
-        return f"{name}={word}" if is_taken else None
+        status = _STATUS.match(word) if name in _STATUS_FIELDS else None
+        if status:
+            return f"{name if letters in STATUS_KEYS else 'status'}={status[1]}"
+        if name in _EXIT_FIELDS and _EXIT.fullmatch(word):
+            is_key = letters in EXIT_KEYS or letters.endswith(EXIT_KEY_ENDINGS)
+            return f"{name if is_key else 'exit_code'}={word}"
+        return None
 
-    def _with_trace(self, text: bytes, fields: Iterable[_Found]) -> bytes:
+    def _with_trace(self, text: bytes, traces: list[tuple[str, object]]) -> bytes:
         """Return a text with the first stack trace of the fields, unless it has that."""
-        if self._has_traces:
-            for name, value in fields:
-                if name in TRACE_FIELDS and isinstance(value, str) and "\n" in value:
-                    trace = value.encode("utf-8", "surrogatepass")
-                    if trace not in text and trace_of(trace) is not None:
-                        return b"%b\n%b" % (text, trace)
+        traces.sort(key=lambda each: (_OWN_RANKS[_OWN_NAMES[each[0]]], _RANKS[each[0]]))
+        for _, value in traces[:MAX_TRACES]:
+            trace = _lines(value)
+            if self._is_trace(trace) and trace not in text:
+                if has_lines(text) and _LINE_END not in text:  # as rsyslog writes them
+                    return text + WRITTEN_LINE_END + trace.replace(b"\n", WRITTEN_LINE_END)
+                return b"%b\n%b" % (text, trace)
         return text
+
+    def _is_trace(self, trace: bytes) -> bool:
+        found = self._are_traces.get(trace)
+        if found is None:
+            found = trace_of(trace) is not None
+            if len(trace) <= 1 << 14:
+                if len(self._are_traces) >= 256:
+                    self._are_traces.clear()
+                self._are_traces[trace] = found
+        return found
 
 
 def without_outcomes(text: str) -> str:
@@ -299,35 +371,99 @@ def without_outcomes(text: str) -> str:
     >>> without_outcomes("errors of node 7")
     'errors of node 7'
     """
-    head, _, rest = text.replace("\n", " ", 1).partition(" ")
+    head, *rest = _GAP.split(text, 1)
     if head.lower() in LEVELS:
-        text = rest
+        text = "".join(rest)
     for _ in range(MAX_OUTCOMES):
-        head, _, rest = text.replace("\n", " ", 1).partition(" ")
-        if head.partition("=")[0] not in _OUTCOMES or "=" not in head:
+        head, *rest = _GAP.split(text, 1)
+        if not _OUTCOME.fullmatch(head) or head.partition("=")[0] not in _OWN_RANKS:
             break
-        text = rest
+        text = "".join(rest)
     return text
 
 
-def _fields(document: Mapping[str, object], names: Iterable[str], depth: int) -> Iterator[_Found]:
-    """Yield the fields that are looked at, also those of objects in it: by rank, not as written."""
-    rank: Callable[[str], int] = _RANKS.__getitem__
-    for name in sorted(names, key=rank):
+_GAP = re.compile(r"[ \n]")
+_OUTCOME = re.compile(r"[^=]+=.+", re.DOTALL)
+
+
+def _numbered(document: Mapping[str, object]) -> Mapping[int, str]:
+    """Return the levels of an event's field ``level`` by their numbers."""
+    if _OF_GELF in document:
+        return SYSLOG
+    return NO_NUMBERS if _OF_PINO.isdisjoint(document) else PINO
+
+
+def _look(
+    document: Mapping[str, Any],
+    names: Collection[str],
+    values: list[object],
+    traces: list[tuple[str, object]],
+    depth: int,
+) -> None:
+    """Look at the fields of an object, and of those in it.
+
+    Args:
+        document: the object.
+        names: those of its fields that are looked at.
+        values: is given name, depth, type and value of each; the type, as numbers equal truth
+            values.
+        traces: is given names and values of those that may be a stack trace.
+        depth: of the object.
+    """
+    if len(names) > MAX_FIELDS[depth]:
+        names = sorted(names, key=_RANKS.__getitem__)[: MAX_FIELDS[depth]]
+    for name in names:
         value = document[name]
-        if name in _PARENTS and isinstance(value, dict):
-            if depth > 1:
-                yield from _fields(value, _RANKS.keys() & value.keys(), depth - 1)
-        else:
-            yield _Found(_OWN_NAMES[name], value)
+        kind = value.__class__
+        if kind is str or kind is bytes:
+            if len(value) > _MAX_WORD:
+                if name in _TRACES:
+                    traces.append((name, value))
+                continue
+            if name in _TEXTS:
+                continue
+        elif kind is dict:
+            if name in _PARENTS and depth + 1 < len(MAX_FIELDS):
+                _look(value, _NAMES.intersection(value), values, traces, depth + 1)
+            value, kind = value.get("name"), str  # Loguru's level
+            if _OWN_NAMES.get(name) not in _LEVEL_FIELDS or not isinstance(value, str):
+                continue
+        elif kind is list:
+            if name in _TRACES:
+                traces.append((name, value))
+            continue
+        elif name in _TEXTS or value is None or (kind is float and not value.is_integer()):
+            continue
+        values += name, depth, kind, value
+
+
+def _lines(value: object) -> bytes:
+    """Return a trace, which may be given as a list of its lines."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, list):
+        value = "\n".join(line for line in value if isinstance(line, str))
+    return str(value).encode("utf-8", "surrogatepass")
+
+
+def _letters(name: str) -> bytes:
+    return name.lower().encode().translate(None, IGNORED_IN_KEYS)
 
 
 def _word(value: object) -> str | None:
     """Return a value as the word that a line of text would have."""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, Decimal):
+        value = float(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int):
         return str(value) if abs(value) < _LARGEST else None
-    return value if isinstance(value, str) else None
+    if isinstance(value, bytes):
+        value = value[: _MAX_WORD + 1].decode("ascii", "replace")
+    if not isinstance(value, str) or len(value) > _MAX_WORD or not value.isascii():
+        return None
+    word = _ESCAPE.sub("", value).strip()
+    whole = _WHOLE.fullmatch(word)
+    return whole[1] if whole else word

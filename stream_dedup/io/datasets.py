@@ -132,6 +132,7 @@ class Rows:
         first: number of the first.
         texts: their texts.
         values: what is compared of them.
+        documents: their other fields that may say how an event ended.
         groups: their groups, as a batch has them; None if there are none.
         passed: row → reason, for rows that are compared with nothing.
         source: the rows themselves, for the writer of this format.
@@ -141,6 +142,7 @@ class Rows:
     first: int
     texts: list[bytes]
     values: list[bytes]
+    documents: list[dict[str, object]]
     groups: list[str] | None = None
     passed: dict[int, str] = field(default_factory=dict)
     source: Any = None
@@ -151,6 +153,7 @@ class Rows:
         if len(self.texts) > count:
             self.texts = self.texts[:count]
             self.values = self.values[:count]
+            self.documents = self.documents[:count]
             self.groups = None if self.groups is None else self.groups[:count]
             self.passed = {row: why for row, why in self.passed.items() if row < count}
             self.source = self.source[:count]
@@ -163,7 +166,7 @@ class Columns(NamedTuple):
         text: its index.
         groups: names and indexes of those that make groups.
         beside: names and indexes of those that may say how an event ended.
-        outcomes: finds what they say.
+        outcomes: finds what they say; None if nobody asks.
     """
 
     text: int
@@ -177,12 +180,13 @@ class Columns(NamedTuple):
         present = {name: value for (name, _), value in named if value is not None}
         return msgspec.json.encode(present, order="sorted").decode() if present else ""
 
-    def compared(self, text: bytes, values: Iterable[object]) -> bytes:
-        """Return what is compared of a row with this text, and these values in `beside`."""
-        if self.outcomes is None or not self.beside:
-            return text
-        named = zip(self.beside, values, strict=True)
-        return self.outcomes.compared({name: value for (name, _), value in named}, text)
+    def document(self, values: Iterable[object]) -> dict[str, object]:
+        """Return the fields of a row with these values in `beside`."""
+        return {name: value for (name, _), value in zip(self.beside, values, strict=True)}
+
+    def compared(self, document: dict[str, object], text: bytes) -> bytes:
+        """Return what is compared of a row with these fields and this text."""
+        return self.outcomes.compared(document, text) if self.outcomes and document else text
 
 
 def table_format(path: str) -> TableFormat | None:
@@ -243,8 +247,8 @@ def chosen_columns(
         found.append(columns.index(wanted))
     groups = list(zip(group_fields, found[1:], strict=True))
     outcomes = None if recipe is None else OutcomeFields(recipe)
-    names = () if outcomes is None else outcomes.names
-    beside = [(each, index) for index, each in enumerate(columns) if each in names]
+    names = [] if outcomes is None else outcomes.columns(columns)
+    beside = [(each, columns.index(each)) for each in dict.fromkeys(names)]
     return Columns(found[0], groups, beside, outcomes)
 
 
@@ -349,7 +353,7 @@ class CsvTable:
 
     def _rows(self, first: int, records: list[_Record]) -> Rows:
         text, groups, width = self._used.text, self._used.groups, len(self.columns)
-        rows = Rows(first, [], [], source=[record.raw for record in records], size=self._size)
+        rows = Rows(first, [], [], [], source=[record.raw for record in records], size=self._size)
         of_groups: list[str] = []
         for number, (_, line, fields) in enumerate(records):
             if len(fields) != width:
@@ -361,8 +365,9 @@ class CsvTable:
                 rows.passed[number] = NO_VALUE
             value = fields[text].encode("utf-8", "surrogateescape")
             rows.texts.append(value)
-            beside = [fields[index] for _, index in self._used.beside]
-            rows.values.append(self._used.compared(value, beside))
+            document = self._used.document(fields[index] for _, index in self._used.beside)
+            rows.values.append(self._used.compared(document, value))
+            rows.documents.append(document)
             of_groups.append(self._used.group([fields[index] for _, index in groups]))
         rows.groups = of_groups if groups else None
         return rows

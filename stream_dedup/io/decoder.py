@@ -49,6 +49,13 @@ TEXT_FIELDS = (
 )
 """Fields of a JSON event that may hold its text, if neither recipe nor option names one."""
 
+TEXT_PATHS = (
+    ("fields", "message"),  # Rust's tracing
+    ("jsonPayload", "message"),  # Google Cloud
+    ("body", "stringValue"),  # OpenTelemetry
+)
+"""Those in an object of the event, if it has none of `TEXT_FIELDS`."""
+
 KNOWN_TIME = "auto"
 """The `time_field` that stands for the fields that common tools use (`timestamps.TIME_FIELDS`)."""
 
@@ -551,7 +558,7 @@ def group_text(values: Mapping[str, str | None]) -> str:
 
 
 def usual_text(document: Mapping[str, Any]) -> bytes | None:
-    """Return the text of a JSON event, if no field is named: the first of `TEXT_FIELDS`."""
+    """Return the text of a JSON event, if no field is named: see `TEXT_FIELDS`."""
     for name in TEXT_FIELDS:
         value = document.get(name)
         if isinstance(value, str):
@@ -561,6 +568,11 @@ def usual_text(document: Mapping[str, Any]) -> bytes | None:
                 return bytes(value)  # as journald writes text with escapes or other encodings
             except (TypeError, ValueError):
                 continue
+    for name, inner in TEXT_PATHS:
+        around = document.get(name)
+        value = around.get(inner) if isinstance(around, dict) else None
+        if isinstance(value, str):
+            return value.encode("utf-8", "surrogatepass")
     return None
 
 

@@ -120,11 +120,11 @@ class ParquetTable:
             values = (tuple(map(_text, each)) for each in zip(*columns, strict=True))
             groups = [self._used.group(each) for each in values]
         known = [text or b"" for text in texts]
-        compared = known
-        if self._used.beside:
-            columns = [batch.column(index).to_pylist() for _, index in self._used.beside]
-            compared = list(map(self._used.compared, known, zip(*columns, strict=True)))
-        return Rows(first, known, compared, groups, passed, batch, self._raw.tell())
+        columns = [batch.column(index).to_pylist() for _, index in self._used.beside]
+        documents = [self._used.document(each) for each in zip(*columns, strict=True)]
+        documents = documents or [{}] * len(known)
+        compared = list(map(self._used.compared, documents, known))
+        return Rows(first, known, compared, documents, groups, passed, batch, self._raw.tell())
 
     def __enter__(self) -> Self:
         return self

@@ -99,8 +99,8 @@ def compared(df: DataFrame, recipe: Recipe, text: str) -> Column:
 
     As of JSON events: see `features.outcome_fields`.
     """
-    texts = F.col(f"`{text}`")
-    names = sorted(OutcomeFields(recipe).names.intersection(df.columns) - {text})
+    texts = F.col(f"`{text}`" if text in df.columns else text)
+    names = OutcomeFields(recipe).columns(df.columns)
     if not names:
         return texts
 

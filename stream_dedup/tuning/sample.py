@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from stream_dedup.features.outcome_fields import OutcomeFields
 from stream_dedup.features.recipe import Recipe, replace
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.siphash import HashKey
@@ -72,7 +73,9 @@ class Sample:
 
     Attributes:
         key: the hash key of the trials, so that all of them compare equal hashes.
-        values: the events' texts.
+        values: what is compared of the events.
+        texts: their texts.
+        beside: of JSON events, the fields beside the text that a trial may take.
         documents: the decoded events, if the recipe takes fields.
         counts: how many events each pattern has.
         fields: names of JSON fields that may become groups.
@@ -91,6 +94,8 @@ class Sample:
     ) -> None:
         self.key = HashKey.random()
         self.values: list[bytes] = []
+        self.texts: list[bytes] = []
+        self.beside: list[dict[str, Any]] = []
         self.documents: list[object] = []
         self.counts = array("Q")
         self.fields: tuple[str, ...] = ()
@@ -100,6 +105,7 @@ class Sample:
         self._groups: list[str] = []
         self._field_values: list[tuple[str | None, ...]] = []
         self._fingerprinter = Fingerprinter(finest(recipe), self.key)
+        self._outcomes = OutcomeFields(finest(recipe))
         self._max_patterns = max_patterns
         self._room = max_bytes
         self._grouped_by = frozenset(grouped_by)
@@ -120,12 +126,17 @@ class Sample:
         return any(self._groups)
 
     def add(self, events: Events) -> None:
-        """Add events that were decoded together."""
+        """Add events that were decoded together, with their texts alone."""
         batch = events.batch
         if not self._begun and batch.values:
             self._begun = True
             self.fields = self._possible_groups(events)
-        prepared = self._fingerprinter.prepare(batch.values, batch.documents)
+        compared = self._outcomes.compared
+        values = [
+            text if document is None else compared(document, text)
+            for document, text in zip(events.documents, batch.values, strict=True)
+        ]
+        prepared = self._fingerprinter.prepare(values, batch.documents)
         exacts = self._fingerprinter.fingerprints(prepared, full=False).exact
         groups, empty = batch.groups, self._fingerprinter.empty_exact
         known, counts = self._known, self.counts
@@ -140,7 +151,7 @@ class Sample:
             key = groups[row] if groups else "", exact, fields
             number = known.get(key)
             if number is None:
-                number = self._keep(events, row, key)
+                number = self._keep(events, row, values[row], key)
                 if number is None:
                     self.left_out += 1
                     continue
@@ -148,7 +159,11 @@ class Sample:
             self.events += 1
 
     def _keep(
-        self, events: Events, row: int, key: tuple[str, int, tuple[str | None, ...]]
+        self,
+        events: Events,
+        row: int,
+        value: bytes,
+        key: tuple[str, int, tuple[str | None, ...]],
     ) -> int | None:
         """Keep the first event of a pattern; return its number, or None if there is no room."""
         size = len(events.raws[row])
@@ -157,7 +172,10 @@ class Sample:
         self._room -= size
         number = self._known[key] = len(self.values)
         batch = events.batch
-        self.values.append(batch.values[row])
+        document = events.documents[row] or {}
+        self.values.append(value)
+        self.texts.append(batch.values[row])
+        self.beside.append({name: document[name] for name in self._outcomes.columns(document)})
         self.documents.append(batch.documents[row] if batch.documents else None)
         self.counts.append(0)
         self._groups.append(key[0])

@@ -11,6 +11,7 @@ from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
+from stream_dedup.features.outcome_fields import OutcomeFields
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits
 from stream_dedup.model import Batch, Partition, Summary
@@ -47,7 +48,7 @@ class Grouping:
         batch = Batch(
             partition=Partition("sample", 0),
             offsets=range(count),
-            values=sample.values,
+            values=list(map(OutcomeFields(recipe).compared, sample.beside, sample.texts)),
             times_us=range(count),  # the order in which they came
             groups=groups,
             documents=sample.documents if sample.takes_fields else None,

@@ -218,10 +218,18 @@ def test_every_shipped_recipe_is_listed_with_its_digest(name: str) -> None:
 def test_fields_beside_the_text_of_json_events_are_listed() -> None:
     heading = "\n### Levels and outcomes beside the text of a JSON event\n"
     section = RECIPES.partition(heading)[2].partition("\n## ")[0]
-    named = set(CODE.findall(section))
-    known = {spelling for name in named for spelling in spellings(name.replace("_", " "))} | named
-    taken = {*LEVEL_FIELDS, *STATUS_FIELDS, *EXIT_FIELDS, *WORD_FIELDS, *TRACE_FIELDS, *PARENTS}
-    assert sorted(taken - known) == []
+    fields = (LEVEL_FIELDS, WORD_FIELDS, STATUS_FIELDS, EXIT_FIELDS, TRACE_FIELDS)
+    lists = re.findall(
+        r"^- \*\*[^:]*:(.*?)(?:\sthat\s+holds|,\s+if\s+they)", section, re.MULTILINE | re.DOTALL
+    )
+    assert len(lists) == len(fields)
+    for text, taken in zip(lists, fields, strict=True):
+        named = CODE.findall(text)
+        known = [each for name in named for each in spellings(name.replace("_", " "))]
+        assert {*taken} <= {*known, *named}
+        assert {*named} <= {*taken}
+    around = section.partition("one of the objects")[2].partition(", as `")[0]
+    assert CODE.findall(around) == list(PARENTS)
 
 
 @pytest.mark.parametrize("page", ["docs/recipes.md", "docs/how-to/pipe.md"])

@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 from collections.abc import Sequence
+from decimal import Decimal
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,20 @@ def test_json_events_cluster_as_in_the_embedded_engine(spark: SparkSession, tmp_
     firsts = [row.representative_id for row in found.orderBy("id").collect()]
     assert firsts == embedded(values, "logs")
     assert len(set(firsts) - {None}) == 18
+
+
+def test_numbered_levels_of_gelf_are_known_by_its_text(spark: SparkSession) -> None:
+    rows = [(number, "disk 1 full", Decimal(level)) for number, level in enumerate((6, 3, 6))]
+    frame = spark.createDataFrame(rows, "id int, short_message string, level decimal(5, 0)")
+    found = dedup(frame, text="short_message", key=KEY).orderBy("id").collect()
+    assert [row.representative_id for row in found] == [0, 1, 0]
+
+
+def test_fingerprints_of_a_field_of_a_struct(spark: SparkSession) -> None:
+    frame = spark.sql("select named_struct('message', 'disk 1 is full') as log, 'x' as level")
+    (row,) = fingerprint(frame, "log.message").collect()
+    (other,) = fingerprint(spark.sql("select 'disk 2 is full' as body")).collect()
+    assert row.fingerprint == other.fingerprint
 
 
 def test_more_or_fewer_partitions_change_nothing(spark: SparkSession) -> None:

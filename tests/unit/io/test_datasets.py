@@ -237,7 +237,9 @@ def test_groups_are_read_from_columns(tmp_path: Path) -> None:
 
 
 def test_levels_and_statuses_of_other_columns_are_compared(tmp_path: Path) -> None:
-    path = write(tmp_path, b"text,level,status\na b,error,503\na b,info,\na b,,\na b\n,info,200\n")
+    path = write(
+        tmp_path, b"text,level,status\na b,error,503.0\na b,info,\na b,,\na b\n,info,200\n"
+    )
 
     with CsvTable(path, "text", recipe=load_recipe("logs")) as table:
         (rows,) = table.rows()

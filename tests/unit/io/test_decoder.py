@@ -119,6 +119,9 @@ def test_a_line_of_another_format_is_passed_with_the_reason(line: bytes, reason:
         (b'{"message":"\\u00e9"}\r', {}, "é".encode()),
         (b'{"textPayload":"a b","severity":"DEFAULT"}', {}, b"a b"),
         (b'{"@message":"a b","@module":"c"}', {}, b"a b"),
+        (b'{"fields":{"message":"a b","n":1},"target":"c"}', {}, b"a b"),
+        (b'{"jsonPayload":{"message":"a b"}}', {}, b"a b"),
+        (b'{"fields":{"message":7},"body":{"stringValue":"a b"}}', {}, b"a b"),
         (b'{"version":"1.1","short_message":"a b","full_message":"a b c"}', {}, b"a b"),
         (b'{"@t":"2026-01-01","@m":"a 1","@mt":"a {n}"}', {}, b"a 1"),
         (b'{"MESSAGE":[27,91,97,255]}', {}, b"\x1b[a\xff"),
@@ -138,6 +141,7 @@ def test_the_text_of_a_json_line_is_found(
         (b'{"MESSAGE":[27,91,97,255],"PRIORITY":"6"}', {}, b"info \x1b[a\xff"),
         (b'{"a":{"b":"c d"},"status":503}', {"text_field": "a.b"}, b"status=503 c d"),
         (b'{"level":"error","msg":""}', {}, b""),
+        (b'{"level":"ERROR","fields":{"message":"a b","code":404}}', {}, b"ERROR code=404 a b"),
     ],
 )
 def test_what_else_a_json_line_says_is_before_its_text(

@@ -46,7 +46,7 @@ def decoded(form: Format, *values: bytes | None) -> Batch:
 def test_levels_and_statuses_beside_the_text_are_compared() -> None:
     values = [
         b'{"level":"error","message":"a b"}',
-        b'{"level":30,"message":"a b","res":{"statusCode":503}}',
+        b'{"level":30,"pid":7,"message":"a b","res":{"statusCode":503}}',
         b"error a b",
     ]
     batch = decoded("auto", *values)

@@ -32,7 +32,7 @@ def sample_of(
         max_bytes=max_bytes,
         grouped_by=reading.group_fields,
     )
-    decoder = Decoder(reading, Partition("test", 0), recipe)
+    decoder = Decoder(reading, Partition("test", 0), recipe if recipe.input.fields else None)
     sample.add(decoder.decode(Lines(list(lines), 1), 0))
     sample.add(decoder.flush(0))
     return sample

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from stream_dedup.features.recipe import load_recipe, replace
 from stream_dedup.io.decoder import DecoderOptions
 from stream_dedup.tuning.sample import finest
+from stream_dedup.tuning.trials import Grouping
 from tests.unit.tuning.helpers import LOGS, sample_of
 
 
@@ -35,6 +37,23 @@ def test_events_that_no_trial_can_tell_apart_are_one() -> None:
 
     assert len(sample_of(lines, plain)) == 2  # a trial may keep the statuses apart
     assert finest(plain).match.variants == ("level", "status")
+
+
+@pytest.mark.parametrize("name", ["logs", "logs-1"])
+def test_each_trial_decides_what_counts_beside_the_text(name: str) -> None:
+    """Also one with levels, if the recipe to begin with has none."""
+    sample = sample_of(json_lines(12, level=["info", "warn", "error"]), load_recipe(name))
+
+    assert sample.texts == [b"disk 0 is full", b"disk 1 is full", b"disk 2 is full"]
+    assert sample.values == [
+        b"info disk 0 is full",
+        b"warn disk 1 is full",
+        b"error disk 2 is full",
+    ]
+    assert list(sample.counts) == [4, 4, 4]
+    for variants, clusters in ((["level"], 3), (["status"], 1)):
+        trial = Grouping(replace(LOGS, match={"variants": variants}), sample, None)
+        assert len(trial) == clusters
 
 
 def test_the_finest_recipe_of_texts_is_the_recipe_itself() -> None:
