@@ -425,8 +425,10 @@ def _look(
         elif kind is dict:
             if name in _PARENTS and depth + 1 < len(MAX_FIELDS):
                 _look(value, _NAMES.intersection(value), values, traces, depth + 1)
+            if _OWN_NAMES.get(name) not in _LEVEL_FIELDS:
+                continue
             value, kind = value.get("name"), str  # Loguru's level
-            if _OWN_NAMES.get(name) not in _LEVEL_FIELDS or not isinstance(value, str):
+            if not isinstance(value, str):
                 continue
         elif kind is list:
             if name in _TRACES:
