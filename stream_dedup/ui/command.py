@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -25,9 +26,9 @@ from stream_dedup.cli.reading import reading_of, reading_options
 from stream_dedup.cli.rules import author_of, read_rules
 from stream_dedup.cli.terminal import note
 from stream_dedup.clock import SystemClock
-from stream_dedup.errors import InputError
+from stream_dedup.errors import IndexUnavailable, InputError
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.index.redis.keys import check_namespace
+from stream_dedup.index.redis.keys import ShardKeys, check_namespace
 from stream_dedup.io.files import InputFile, expand, is_live
 from stream_dedup.rules.book import RuleBook
 
@@ -241,6 +242,12 @@ def _namespaces(options: dict[str, Any]) -> Sequence[Source]:
     async def all_names(reader: Reader, _: Progress) -> list[str]:
         return [name for name, _ in (await find_all(reader))[0]]
 
+    async def ask(reader: Reader, _: Progress) -> None:
+        with suppress(IndexUnavailable):  # it may come later
+            for name in names:
+                meta = ShardKeys(name, 0).meta
+                await reader.command(meta, "HMGET", meta, "layout")
+
     names: dict[str, None] = {}
     for given in options["namespaces"]:
         if not set(given) & set("*?["):
@@ -253,6 +260,7 @@ def _namespaces(options: dict[str, Any]) -> Sequence[Source]:
         if not found:
             raise Failed(f"no namespace is named as {given!r}; stream-dedup index stats lists all")
         names.update(dict.fromkeys(found))
+    call(options["options"], ask)  # a wrong password ends the command
     recipe = options["recipe"]
 
     def recipe_of_it(namespace: Namespace) -> Recipe | None:

@@ -70,6 +70,13 @@ def test_a_pattern_without_namespaces_is_refused(redis_server: RedisServer) -> N
     )
 
 
+def test_a_wrong_password_ends_it(redis_server: RedisServer) -> None:
+    url = redis_server.url.replace("redis://", "redis://nobody:secret@")
+    said = refused("-n", "logs", "--redis", url, "--port", "47114")
+    assert "check user and password" in said
+    assert "secret" not in said
+
+
 def test_without_the_extra_it_says_what_to_install(log: str) -> None:
     code = (
         "import sys; sys.modules['starlette'] = None\n"
