@@ -353,7 +353,7 @@ class OutcomeFields:
     def _is_trace(self, trace: bytes) -> bool:
         found = self._are_traces.get(trace)
         if found is None:
-            found = trace_of(trace) is not None
+            found = trace_of(b"event\n" + trace) is not None  # Go's follows a line of the log
             if len(trace) <= 1 << 14:
                 if len(self._are_traces) >= 256:
                     self._are_traces.clear()

@@ -28,6 +28,7 @@ from stream_dedup.features.variants import LEVELS, OUTCOMES
 LOGS = load_recipe("logs")
 FIELDS = OutcomeFields(LOGS)
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: bad'
+ZAP = "main.f\n\t/src/main.go:10\nmain.main\n\t/src/main.go:5"
 JAVA = "java.io.IOException: closed\n\tat a.b.C(D.java:3)\n\tat a.b.E(D.java:9)"
 
 
@@ -191,7 +192,7 @@ def test_there_is_a_limit_of_outcomes() -> None:
     assert len(said(**dict.fromkeys(names, 1)).split()) == MAX_OUTCOMES
 
 
-@pytest.mark.parametrize("trace", [TRACE, JAVA])
+@pytest.mark.parametrize("trace", [TRACE, JAVA, ZAP])
 @pytest.mark.parametrize("field", ["exc_info", "stack_trace", "exception", "@x", "stack"])
 def test_a_stack_trace_follows_the_text(field: str, trace: str) -> None:
     assert compared("a b", **{field: trace}) == f"a b\n{trace}"
