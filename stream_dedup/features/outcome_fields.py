@@ -203,7 +203,8 @@ _OWN_NAMES = (
     dict(zip(_FIELDS, _FIELDS, strict=True))
     | {f"_{name}": name for name in _FIELDS}  # GELF's own
     | {f"{parent}.{name}": name for parent in PARENTS for name in _FIELDS}
-    | {"process.exit.code": "exit_code"}
+    | {"process.exit.code": "exit_code"}  # OpenTelemetry's, as the next
+    | {"rpc.grpc.status_code": "grpc_status", "grpc.code": "grpc_code"}
 )
 """Of each name that is looked at, the part that is the field's own."""
 
@@ -344,7 +345,7 @@ class OutcomeFields:
         traces.sort(key=lambda each: (_OWN_RANKS[_OWN_NAMES[each[0]]], _RANKS[each[0]]))
         for _, value in traces[:MAX_TRACES]:
             trace = _lines(value)
-            if self._is_trace(trace) and trace not in text:
+            if b"\n" in trace and self._is_trace(trace) and trace not in text:
                 if has_lines(text) and _LINE_END not in text:  # as rsyslog writes them
                     return text + WRITTEN_LINE_END + trace.replace(b"\n", WRITTEN_LINE_END)
                 return b"%b\n%b" % (text, trace)
@@ -416,11 +417,10 @@ def _look(
         value = document[name]
         kind = value.__class__
         if kind is str or kind is bytes:
-            if len(value) > _MAX_WORD:
-                if name in _TRACES:
-                    traces.append((name, value))
+            if name in _TRACES:
+                traces.append((name, value))
                 continue
-            if name in _TEXTS:
+            if len(value) > _MAX_WORD or name in _TEXTS:
                 continue
         elif kind is dict:
             if name in _PARENTS and depth + 1 < len(MAX_FIELDS):

@@ -28,7 +28,7 @@ from stream_dedup.features.variants import LEVELS, OUTCOMES
 LOGS = load_recipe("logs")
 FIELDS = OutcomeFields(LOGS)
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: bad'
-ZAP = "main.f\n\t/src/main.go:10\nmain.main\n\t/src/main.go:5"
+ZAP = "main.f\n\t/a.go:1\nmain.main\n\t/a.go:5"
 JAVA = "java.io.IOException: closed\n\tat a.b.C(D.java:3)\n\tat a.b.E(D.java:9)"
 
 
@@ -137,6 +137,8 @@ def test_levels_are_found_as_loggers_write_them(fields: dict[str, object], level
         ({"exit_code": "0xC0000005"}, "exit_code=0xC0000005"),
         ({"process.exit.code": 1}, "exit_code=1"),
         ({"container_exit_code": 1}, "container_exit_code=1"),
+        ({"rpc.grpc.status_code": 14}, "grpc_status=14"),
+        ({"grpc.code": "Unavailable"}, "grpc_code=Unavailable"),
         ({"err": 0}, "err=0"),
         ({"err": "timeout"}, "err=timeout"),
         ({"err": {"message": "a b", "code": "ENOENT"}}, ""),
