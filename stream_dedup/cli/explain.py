@@ -27,7 +27,7 @@ from stream_dedup.cli.rules import rules_of, rules_option
 from stream_dedup.clustering.comparison import Comparison, Inspector, Look
 from stream_dedup.engine.hashing import decoded
 from stream_dedup.errors import InputError
-from stream_dedup.features.outcome_fields import OutcomeFields
+from stream_dedup.features.outcome_fields import OutcomeFields, takes_outcomes
 from stream_dedup.features.recipe import Fingerprint, Recipe
 from stream_dedup.features.values import SlotReader
 from stream_dedup.fingerprint import bands
@@ -321,7 +321,8 @@ def explain(
     is that lines which share so much have the same least hashes, or one of sixteen keys in common.
 
     Of two JSON events the text is compared, as dedup does: the first of message, msg and so on,
-    with level, status and outcome. A recipe with input.fields, such as json, takes its fields.
+    with level, status, outcome and trace. A recipe with input.fields, such as json, takes its
+    fields.
 
     With --rules it begins with the rules that act on the lines. They decide, whatever the rest
     shows.
@@ -338,7 +339,10 @@ def explain(
     found = inspector.compare(*(texts or lines))
     merge, said = _by_rules(found, rules_path)
     if texts:
-        said.insert(0, "Of JSON events dedup compares the text, with level, status and outcome:")
+        beside = (
+            ", with level, status, outcome and trace" if takes_outcomes(inspector.recipe) else ""
+        )
+        said.insert(0, f"Of JSON events dedup compares the text{beside}:")
     with console() as out:  # at once: `| head` must not change the exit code
         for line in said:
             out.print(Text(line), soft_wrap=True)

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.engine.segment import NO_TOKENS
+from stream_dedup.features.outcome_fields import OutcomeFields
 from stream_dedup.features.variants import STATUS_KEYS
 from stream_dedup.io.decoder import NO_TEXT, TEXT_FIELDS, DecoderOptions, Events
 from stream_dedup.model import Decision
@@ -49,6 +50,7 @@ class Notes:
         self._names: list[str] = []  # fields of the first event without text
         self._noted_textless = False
         self._noted_evictions = False
+        self._fields = OutcomeFields(dedup.recipe)
         self._looked_at = 0
         self._outcomes: dict[tuple[int, str], str | int] = {}  # of a cluster, the first of a field
 
@@ -76,13 +78,15 @@ class Notes:
             for name, value in document.items():
                 if not _is_outcome_field(name) or not isinstance(value, str | int) or value == "":
                     continue
+                if self._fields.knows(document, name):
+                    continue
                 first = self._outcomes.setdefault((decision.cluster, name), value)
                 if _outcome(value) != _outcome(first):
                     self._looked_at = OUTCOMES_LOOKED_AT
                     self._outcomes.clear()
                     self._write(
                         f"events with {name} {_brief(first)} and {_brief(value)} are counted as "
-                        f"one, as the recipe does not take that field; --group-field {name} "
+                        f"one, as the recipe does not know what these mean; --group-field {name} "
                         "keeps them apart"
                     )
                     return

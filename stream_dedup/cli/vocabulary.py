@@ -238,7 +238,8 @@ def _count(
     Raises:
         InputError: it cannot be read to its end.
     """
-    for events in read_events(path, reading, recipe, limit=sys.maxsize, advance=advance):
+    of_fields = recipe if recipe.input.fields else None
+    for events in read_events(path, reading, of_fields, limit=sys.maxsize, advance=advance):
         _add(counts, events.batch, passed)
 
 

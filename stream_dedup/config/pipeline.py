@@ -79,8 +79,8 @@ class PipelineConfig(Section):
     """How times are written, in time_field or in the text: iso, syslog, epoch, or a format of
     strptime."""
     group_fields: Words = ()
-    """JSON fields that must be equal for events to be compared. The recipe logs compares the
-    level, status and outcome of JSON events anyhow."""
+    """JSON fields that must be equal for events to be compared. The recipe logs keeps
+    apart JSON events of different levels, status classes and outcomes by itself."""
     group_regex: str = ""
     """Named groups (RE2) that must be equal for events to be compared, as in
     '(?P<app>[a-z]+):'."""

@@ -4,18 +4,20 @@ Problem: of a JSON event the text is compared. ``{"level": "error", "msg": "sync
 the same with ``info`` have one text; so have a request with status 200 and one with 503. As lines
 of text they have different variants (`variants`), and never share a cluster.
 
-Idea: write in front of the text what such a line would have there, and compare that::
+Idea: put in front of the text, in angle quotes, what such a line would have in its variant::
 
-    {"level": "error", "msg": "sync of node 7"}                error sync of node 7
-    {"msg": "GET /a", "status": 503, "user": "ann"}            status=503 GET /a
-    {"severity": 6, "msg": "job ended", "success": false}      info success=false job ended
+    {"level": "error", "msg": "sync of node 7"}                ‹error› sync of node 7
+    {"msg": "GET /a", "status": 503, "user": "ann"}            ‹status=5xx› GET /a
+    {"severity": 6, "msg": "job ended", "success": false}      ‹info success=false› job ended
 
-So the level, the status class, the exit code and the outcome belong to the variant by the rules for
-text, and patterns and samples show them. Fields come in the order of the tables below, whatever
-their order in the event is. What gives no variant is left out: a status that is no HTTP status, a
-result that is not one protected word.
+This is what an index keeps, and what people read. Whoever hashes it, or reads its words, splits it
+again: the *outcomes* in the quotes belong to the variant, and are nothing else. They are no words
+of the event: two texts are as near as they are without them. All of them count, so nobody can hide
+a text in them.
 
-A stack trace in a field of its own follows the text, as it does in a file.
+Fields come in the order of the tables below, whatever their order in the event is. What gives no
+variant is left out: a status that is no HTTP status, a result that is not one protected word. A
+stack trace in a field of its own follows the text, as it does in a file.
 
 Only the recipe decides what is taken: levels where ``match.variants`` has ``level``, statuses and
 exit codes for ``status``, traces for ``frames``, and words that are protected.
@@ -30,18 +32,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.traces import WRITTEN_LINE_END, has_lines, trace_of
-from stream_dedup.features.variants import (
-    EXIT_KEY_ENDINGS,
-    EXIT_KEYS,
-    IGNORED_IN_KEYS,
-    LEVEL_KEYS,
-    LEVELS,
-    STATUS_KEYS,
-)
+from stream_dedup.features.variants import LEVELS
 
 
 def spellings(words: str) -> Iterator[str]:
@@ -151,7 +146,7 @@ OPENTELEMETRY = dict(
 """Those of OpenTelemetry."""
 
 NO_NUMBERS: dict[int, str] = {}
-"""Those of a level that is called so, in an event of none of these."""
+"""Levels of events of other loggers, whose numbers are not known."""
 
 AZURE = dict(enumerate("trace info warning error critical".split()))
 """Those of Azure's Application Insights."""
@@ -188,12 +183,19 @@ _MARKS = _OF_PINO | {_OF_GELF}
 
 _MAX_WORD = 48
 _LARGEST = 10**20
-_LINE_END, _NUMBER_SIGN = b"\n#"
+OPENS, CLOSES = "‹", "› "
+"""Around the outcomes of an event, before its text."""
+
+FIRST_BYTE = OPENS.encode()[:1]
+"""The first byte of an event that may have outcomes."""
+
+_OPENS, _CLOSES = OPENS.encode(), CLOSES.encode()
+_MAX_OUTCOMES_BYTES = 1_024
 _ESCAPE = re.compile(r"\x1b\[[0-9;]{0,16}m")
 _WHOLE = re.compile(r"(-?[0-9]{1,20})\.0")  # as data frames write whole numbers beside missing ones
 _ADJUSTED = re.compile(r"([A-Za-z]{3,8})[+-][0-9]{1,3}")  # Go's slog
 _DIGITS = re.compile(r"[0-9]{1,3}")
-_STATUS = re.compile(r"([1-5][0-9]{2})(?![^ ,])")  # perhaps with its reason, or others behind it
+_STATUS = re.compile(r"([1-5])[0-9]{2}(?:\Z| [A-Z]|, )")  # with its reason, or others behind it
 _EXIT = re.compile(r"-?(?:0[xX][0-9A-Fa-f]{1,16}|[0-9]{1,20})")
 
 _FIELDS = tuple(
@@ -232,8 +234,7 @@ class OutcomeFields:
         self._outcomes = frozenset(map(bytes.decode, outcomes))
         self._has_status = "status" in kinds
         self._has_traces = "frames" in kinds
-        takes_none = recipe.input.fields or not (kinds or self._outcomes)
-        self._names = frozenset() if takes_none else _NAMES
+        self._names = _NAMES if takes_outcomes(recipe) else frozenset()
         self._known: dict[tuple[object, ...], bytes] = {}
         self._are_traces: dict[bytes, bool] = {}
 
@@ -252,8 +253,9 @@ class OutcomeFields:
 
         >>> from stream_dedup.features.recipe import load_recipe
         >>> fields = OutcomeFields(load_recipe("logs"))
-        >>> fields.compared({"msg": "GET /a", "status": 503, "lvl": "error"}, b"GET /a")
-        b'error status=503 GET /a'
+        >>> event = {"msg": "GET /a", "status": 503, "lvl": "error"}
+        >>> print(fields.compared(event, b"GET /a").decode())
+        ‹error status=5xx› GET /a
         """
         names = self._names.intersection(document)
         if not names or not text.strip():
@@ -272,13 +274,12 @@ class OutcomeFields:
             self._remember(given, said)
         if traces and self._has_traces:
             text = self._with_trace(text, traces)
-        if not said:
-            return text
-        if _LINE_END in text:
-            return b"%b\n%b" % (said, text)  # a trace begins in its own line
-        if _NUMBER_SIGN in text and has_lines(text):  # as rsyslog writes them
-            return b"%b%b%b" % (said, WRITTEN_LINE_END, text)
-        return b"%b %b" % (said, text)
+        return said + text
+
+    def knows(self, document: Mapping[str, object], name: str) -> bool:
+        """Return whether a field of an event gives an outcome."""
+        alone = {each: document[each] for each in (name, *_MARKS) if each in document}
+        return self.compared(alone, b"text") != b"text"
 
     def _remember(self, given: tuple[object, ...], said: bytes) -> None:
         numbers = (value for value in given if type(value) is int)
@@ -300,7 +301,8 @@ class OutcomeFields:
         levels = (self._level(own, word, numbered) for own, word in words if own in _LEVEL_FIELDS)
         level = next(filter(None, levels), None)
         outcomes = dict.fromkeys(filter(None, (self._outcome(*each) for each in words)))
-        return " ".join(filter(None, (level, *islice(outcomes, MAX_OUTCOMES)))).encode()
+        said = " ".join(filter(None, (level, *islice(outcomes, MAX_OUTCOMES))))
+        return f"{OPENS}{said}{CLOSES}".encode() if said else b""
 
     def _level(self, name: str, word: str, numbered: Mapping[int, str]) -> str | None:
         """Return a level's name, as it is written or as its number stands for.
@@ -322,22 +324,18 @@ class OutcomeFields:
         return OTHER_NAMES.get(lower) or (LETTERS.get(lower) if name in _LETTERED else None)
 
     def _outcome(self, name: str, word: str) -> str | None:
-        """Return a field as a line of text would have it, if it belongs to the variant."""
-        lower, letters = word.lower(), _letters(name)
-        if name in _WORD_FIELDS:
-            if lower in self._outcomes:
+        """Return what a field says, if it belongs to the variant."""
+        if name in _WORD_FIELDS or (name in _LEVEL_FIELDS and not self._levels):
+            lower = word.lower()
+            if lower in self._outcomes or (lower in self._levels and name in _WORD_FIELDS):
                 return f"{name}={word}"
-            if lower in self._levels:
-                has_levels = name.lower().encode() in LEVEL_KEYS  # else a value behind = is none
-                return f"{name}={word}" if has_levels else f"{name}: {word}"
         if not self._has_status:
             return None
         status = _STATUS.match(word) if name in _STATUS_FIELDS else None
         if status:
-            return f"{name if letters in STATUS_KEYS else 'status'}={status[1]}"
+            return f"{name}={status[1]}xx"
         if name in _EXIT_FIELDS and _EXIT.fullmatch(word):
-            is_key = letters in EXIT_KEYS or letters.endswith(EXIT_KEY_ENDINGS)
-            return f"{name if is_key else 'exit_code'}={word}"
+            return f"{name}={'nonzero' if word.strip('-0xX') else 'zero'}"
         return None
 
     def _with_trace(self, text: bytes, traces: list[tuple[str, object]]) -> bytes:
@@ -346,7 +344,7 @@ class OutcomeFields:
         for _, value in traces[:MAX_TRACES]:
             trace = _lines(value)
             if b"\n" in trace and self._is_trace(trace) and trace not in text:
-                if has_lines(text) and _LINE_END not in text:  # as rsyslog writes them
+                if has_lines(text) and b"\n" not in text:  # as rsyslog writes them
                     return text + WRITTEN_LINE_END + trace.replace(b"\n", WRITTEN_LINE_END)
                 return b"%b\n%b" % (text, trace)
         return text
@@ -362,29 +360,45 @@ class OutcomeFields:
         return found
 
 
-def without_outcomes(text: str) -> str:
-    """Return an event, or its pattern, without what `OutcomeFields` may have put before its text.
+class Event(NamedTuple):
+    """What is compared of an event, in its parts.
 
-    A line of text that begins likewise loses it too.
-
-    >>> without_outcomes("error status=<5xx> sync of node <number>")
-    'sync of node <number>'
-    >>> without_outcomes("errors of node 7")
-    'errors of node 7'
+    Attributes:
+        outcomes: what its other fields say; empty for nothing.
+        text: its text.
     """
-    head, *rest = _GAP.split(text, 1)
-    if head.lower() in LEVELS:
-        text = "".join(rest)
-    for _ in range(MAX_OUTCOMES):
-        head, *rest = _GAP.split(text, 1)
-        if not _OUTCOME.fullmatch(head) or head.partition("=")[0] not in _OWN_RANKS:
-            break
-        text = "".join(rest)
-    return text
+
+    outcomes: bytes
+    text: bytes
 
 
-_GAP = re.compile(r"[ \n]")
-_OUTCOME = re.compile(r"[^=]+=.+", re.DOTALL)
+def split(value: bytes) -> Event:
+    """Split what is compared of an event into outcomes and text.
+
+    >>> split(OutcomeFields.__doc__.encode()).outcomes
+    b''
+    >>> split("‹error status=5xx› GET /a".encode())
+    Event(outcomes=b'error status=5xx', text=b'GET /a')
+    """
+    if value.startswith(_OPENS):
+        end = value.find(_CLOSES, len(_OPENS), _MAX_OUTCOMES_BYTES)
+        if end > 0:
+            return Event(value[len(_OPENS) : end], value[end + len(_CLOSES) :])
+    return Event(b"", value)
+
+
+def takes_outcomes(recipe: Recipe) -> bool:
+    """Return whether a recipe takes fields beside the text."""
+    return not recipe.input.fields and bool(recipe.match.variants or recipe.protected)
+
+
+def outcome_words(outcomes: bytes) -> list[bytes]:
+    """Return the words of outcomes that belong to the variant, in lower case.
+
+    >>> outcome_words(b"ERROR status=5xx")
+    [b'error', b'5xx']
+    """
+    return [each.rpartition(b"=")[2] for each in outcomes.lower().split()]
 
 
 def _numbered(document: Mapping[str, object]) -> Mapping[int, str]:
@@ -406,8 +420,7 @@ def _look(
     Args:
         document: the object.
         names: those of its fields that are looked at.
-        values: is given name, depth, type and value of each; the type, as numbers equal truth
-            values.
+        values: is given name, depth, type and value of each; the type, as 1 equals true.
         traces: is given names and values of those that may be a stack trace.
         depth: of the object.
     """
@@ -443,13 +456,10 @@ def _lines(value: object) -> bytes:
     """Return a trace, which may be given as a list of its lines."""
     if isinstance(value, bytes):
         return value
-    if isinstance(value, list):
-        value = "\n".join(line for line in value if isinstance(line, str))
+    if isinstance(value, list):  # Elasticsearch leaves out the indents
+        lines = (line for line in value if isinstance(line, str))
+        value = "\n".join(f"\t{line}" if line.startswith("at ") else line for line in lines)
     return str(value).encode("utf-8", "surrogatepass")
-
-
-def _letters(name: str) -> bytes:
-    return name.lower().encode().translate(None, IGNORED_IN_KEYS)
 
 
 def _word(value: object) -> str | None:

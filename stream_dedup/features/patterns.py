@@ -20,11 +20,19 @@ import msgspec
 from stream_dedup.features.folding import SYMBOLS
 from stream_dedup.features.lines import LineReader, Reading, learned_words
 from stream_dedup.features.masks import NAMED, Masker, named
+from stream_dedup.features.outcome_fields import (
+    CLOSES,
+    OPENS,
+    Event,
+    outcome_words,
+    split,
+    takes_outcomes,
+)
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, SUBSTITUTE, UNITS, Token, splitter
 from stream_dedup.features.traces import Trace, has_lines, trace_of
-from stream_dedup.features.variants import LEVELS, is_key
+from stream_dedup.features.variants import LEVELS, STANDS_FOR, is_key
 
 MAX_PATTERN = 300
 """Maximum characters of a pattern."""
@@ -107,6 +115,7 @@ class Patterns:
         )
         self._words = recipe.features.extractor == "words"
         self._takes_frames = "frames" in recipe.match.variants
+        self._takes_outcomes = takes_outcomes(recipe)
         self._takes_levels = "level" in recipe.match.variants
         self._delimiters = recipe.delimiters
         self._namer = Masker(named(NAMED))
@@ -124,9 +133,10 @@ class Patterns:
             document: the decoded event, if there are fields.
             learned: the words that are learned; see `learned_words`.
         """
+        outcomes, value = self._split(value)
         parts, readings, trace = self._read(value, document)
         place = "" if trace is None else f" at {readable(trace.frames[-1], MAX_FRAME)}"
-        variant = self._named_variant(parts, readings)
+        variant = (*_named(outcomes), *self._named_variant(parts, readings))
         if _are_variables(readings):  # the text itself is compared
             readings = [Reading([], []) for _ in parts]
         if learned:
@@ -137,16 +147,19 @@ class Patterns:
             name + self._masked(text, reading)
             for (name, text), reading in zip(parts, readings, strict=True)
         )
-        pattern = readable(b" ".join(masked).strip(), MAX_PATTERN - len(place)) + place
-        return Shown(pattern, variant)
+        text = _quoted(outcomes) + b" ".join(masked).strip()
+        pattern = readable(text, MAX_PATTERN - len(place)) + place
+        return Shown(pattern, tuple(dict.fromkeys(variant)))
 
     def pieces(self, value: bytes, document: object = None) -> Pieces:
         """Return the pieces of an event's pattern, of which none is learned or left out."""
+        outcomes, value = self._split(value)
         parts, readings, trace = self._read(value, document)
-        variant = [each.word for reading in readings for each in reading.variant]
+        variant = outcome_words(outcomes)
+        variant += [each.word for reading in readings for each in reading.variant]
         if _are_variables(readings):
             readings = [Reading([], []) for _ in parts]
-        pieces: list[Piece] = []
+        pieces = [Piece(_quoted(outcomes))] if outcomes else []
         for (name, text), reading in zip(parts, readings, strict=True):
             pieces.append(Piece(b" " + name))
             pieces += self._pieces(text, reading) if self._words else [Piece(text)]
@@ -154,6 +167,9 @@ class Patterns:
             pieces.append(Piece(f" at {readable(trace.frames[-1], MAX_FRAME)}".encode()))
             variant += trace.variant
         return Pieces(pieces, tuple(variant))
+
+    def _split(self, value: bytes) -> Event:
+        return split(value) if self._takes_outcomes else Event(b"", value)
 
     def legible(self, value: bytes) -> bytes:
         """Return the text of an event from which its pattern is made; not where it has fields."""
@@ -188,7 +204,7 @@ class Patterns:
             if each.stands_for
             or (self._takes_levels and each.word in _LEVELS and not is_key(text, each.end))
         )
-        return tuple(dict.fromkeys(names))
+        return tuple(names)
 
     def variables(
         self, line: bytes, tokens: Sequence[Token] | None = None
@@ -321,6 +337,21 @@ class _Writing:
 
     def __bytes__(self) -> bytes:
         return bytes(self._parts)
+
+
+def _quoted(outcomes: bytes) -> bytes:
+    """Return outcomes as a pattern shows them: as they are in the event."""
+    return OPENS.encode() + outcomes + CLOSES.encode() if outcomes else b""
+
+
+def _named(outcomes: bytes) -> list[str]:
+    """Name log levels and statuses of outcomes."""
+    names = [word.decode("utf-8", "backslashreplace") for word in outcome_words(outcomes)]
+    return [
+        name.upper() if name in LEVELS else name
+        for name in names
+        if name in LEVELS or STANDS_FOR.fullmatch(f"<{name}>")
+    ]
 
 
 def _are_variables(readings: Iterable[Reading]) -> bool:

@@ -33,6 +33,7 @@ from math import sqrt
 from operator import itemgetter
 
 from stream_dedup.features.lines import LineReader, learned_words
+from stream_dedup.features.outcome_fields import split
 from stream_dedup.features.patterns import Patterns, readable
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import Token
@@ -248,8 +249,8 @@ def error_of(sampled: int, events: int) -> float:
 
 
 def _line(value: bytes) -> bytes:
-    """Return what is read of an event: its first line."""
-    value = value[:_MAX_BYTES]
+    """Return what is read of an event: the first line of its text."""
+    value = split(value).text[:_MAX_BYTES]
     if WRITTEN_LINE_END in value and trace_of(value) is not None:
         return lines_of(value)[0]
     return value.split(b"\n", 1)[0]

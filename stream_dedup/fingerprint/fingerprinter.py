@@ -10,7 +10,13 @@ from typing import NamedTuple, TypeGuard
 
 import msgspec
 
-from stream_dedup.columnar import rows_containing
+from stream_dedup.columnar import rows_beginning, rows_containing
+from stream_dedup.features.outcome_fields import (
+    FIRST_BYTE,
+    outcome_words,
+    split,
+    takes_outcomes,
+)
 from stream_dedup.features.prepare import NO_SALT, FeatureExtractor, Part, Preparer, Salt
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.traces import WRITTEN_LINE_END, Trace, has_lines, trace_of
@@ -32,29 +38,32 @@ KernelInput = Sequence[bytes] | Segments | list[list[Part]]
 """A batch in a form that the kernel accepts."""
 
 
-class WithFrames(NamedTuple):
-    """A batch with stack traces.
+class WithVariants(NamedTuple):
+    """A batch in which some events have more in their variant than the kernel sees.
 
     Attributes:
-        events: the batch; of a trace, its header.
-        frames: the keyed hash of each trace's exceptions and innermost frames, by its row. It
-            belongs to the variant: it is XORed into that and into the exact hash.
+        events: the batch; of an event with outcomes, its text; of a stack trace, its header.
+        variants: by row, the keyed hash of outcomes, or of a trace's exceptions and innermost
+            frames, or both of them XORed. It is XORed into the variant and into the exact hash.
     """
 
     events: KernelInput
-    frames: dict[int, int]
+    variants: dict[int, int]
 
 
-Prepared = KernelInput | WithFrames
+Prepared = KernelInput | WithVariants
 """A batch that was prepared."""
+
+MAX_OUTCOMES = 10_000
+"""Outcomes of events whose hashes are remembered."""
 
 MAX_SALTS = 10_000
 """Names of fields whose salts are remembered; they come from the events."""
 
 
 def is_plain(prepared: Prepared) -> TypeGuard[Sequence[bytes]]:
-    """Return whether a batch is a text an event, without fields, features and stack traces."""
-    if isinstance(prepared, Segments | WithFrames):
+    """Return whether a batch is a text an event, without fields, features and other variants."""
+    if isinstance(prepared, Segments | WithVariants):
         return False
     return not prepared or isinstance(prepared[0], bytes)
 
@@ -80,7 +89,9 @@ class Fingerprinter:
         self.keyed_hash = partial(fastest_siphash(), key)
         self._salts: dict[str, Salt] = {}
         self._takes_frames = "frames" in recipe.match.variants
-        # Whether the kernel takes events as they are, unless they are stack traces.
+        self._takes_outcomes = takes_outcomes(recipe)
+        self._outcomes: dict[bytes, int] = {}
+        # Whether the kernel takes events as they are, without outcomes and stack traces.
         self._hashes_text = self._extractor is None and not (
             self._preparer.takes_fields or self._preparer.changes_text
         )
@@ -110,14 +121,21 @@ class Fingerprinter:
             if self._extractor is None:
                 return segments_of(events)
             return [self._features(event) for event in events]
-        rows = self._rows_of_lines(values) if self._takes_frames else ()
+        variants: dict[int, int] = {}
+        if self._takes_outcomes and (rows := rows_beginning(values, FIRST_BYTE)):
+            values = list(values)
+            for row in rows:
+                outcomes, values[row] = split(values[row])
+                if outcomes:
+                    variants[row] = self._outcomes_hash(outcomes)
+        rows = self._rows_of_lines(values) if self._takes_frames else []
         if rows and (traces := self._traces(values, rows)):
             values = list(values)
             for row, trace in traces.items():
                 values[row] = trace.header
-            frames = {row: self._frames_hash(each.variant) for row, each in traces.items()}
-            return WithFrames(self._prepare_texts(values), frames)
-        return self._prepare_texts(values)
+                variants[row] = variants.get(row, 0) ^ self._frames_hash(trace.variant)
+        prepared = self._prepare_texts(values)
+        return WithVariants(prepared, variants) if variants else prepared
 
     def _prepare_texts(self, values: Sequence[bytes]) -> KernelInput:
         if self._preparer.changes_text:
@@ -138,6 +156,15 @@ class Fingerprinter:
         found = ((row, trace_of(values[row])) for row in rows)
         return {row: trace for row, trace in found if trace is not None}
 
+    def _outcomes_hash(self, outcomes: bytes) -> int:
+        found = self._outcomes.get(outcomes)
+        if found is None:
+            if len(self._outcomes) >= MAX_OUTCOMES:
+                self._outcomes.clear()
+            words = b"\n".join(outcome_words(outcomes))
+            found = self._outcomes[outcomes] = self.keyed_hash(b"outcomes\n" + words)
+        return found
+
     def _frames_hash(self, variant: Sequence[bytes]) -> int:
         return self.keyed_hash(b"frames\n" + b"\n".join(variant))
 
@@ -155,11 +182,12 @@ class Fingerprinter:
         """Return one event's tokens and features, to show them to people."""
         documents = [document] if self.takes_fields else None
         prepared = self.prepare([value], documents)
-        frames: Sequence[bytes] = ()
-        if isinstance(prepared, WithFrames):
-            trace = trace_of(value)
-            assert trace is not None
-            prepared, frames = prepared.events, trace.variant
+        variant: list[bytes] = []
+        if isinstance(prepared, WithVariants):
+            outcomes, text = split(value)
+            trace = trace_of(text) if self._takes_frames else None
+            variant = outcome_words(outcomes) + list(() if trace is None else trace.variant)
+            prepared = prepared.events
         if isinstance(prepared, Segments):
             return self._take_fields(document, prepared, kernel)
         event = prepared[0]
@@ -167,7 +195,7 @@ class Fingerprinter:
             taken = kernel.take([(event, 1, NO_SALT)])
         else:
             taken = kernel.take_features(event)
-        taken.variant.extend(frames)
+        taken.variant.extend(variant)
         return taken
 
     def _take_fields(self, document: object, prepared: Segments, kernel: ReferenceKernel) -> Taken:
@@ -196,11 +224,14 @@ class Fingerprinter:
             sketch_from_bytes: see `Kernel.scan`. It acts on a batch of plain texts (`is_plain`);
                 all other events have a sketch.
         """
-        if isinstance(prepared, WithFrames):
+        if isinstance(prepared, WithVariants):
             numbers = self.fingerprints(prepared.events, full)
-            for row, frames in prepared.frames.items():
-                numbers.exact[row] ^= frames
-                numbers.variants[row] ^= frames
+            exact, variants = numbers.exact, numbers.variants
+            empty = self.empty_exact
+            for row, variant in prepared.variants.items():
+                if exact[row] != empty:  # else there is nothing to compare
+                    exact[row] ^= variant
+                    variants[row] ^= variant
             return numbers
         if isinstance(prepared, Segments):
             return self._kernel.scan_segments(prepared, full)
@@ -210,7 +241,8 @@ class Fingerprinter:
 
     def exact_of(self, value: bytes, document: object) -> int:
         """Compute the exact hash of one event, as `fingerprints` does of a prepared batch."""
-        if self._hashes_text and not (self._takes_frames and has_lines(value)):
+        is_split = self._takes_outcomes and value[:1] == FIRST_BYTE
+        if self._hashes_text and not (is_split or (self._takes_frames and has_lines(value))):
             return self._kernel.exact_of(value)
         prepared = self.prepare([value], [document] if self.takes_fields else None)
         return self.fingerprints(prepared, full=False).exact[0]
@@ -221,10 +253,10 @@ class Fingerprinter:
 
     def select(self, prepared: Prepared, indexes: Sequence[int]) -> Prepared:
         """Return the events at `indexes` of a prepared batch."""
-        if isinstance(prepared, WithFrames):
-            old = prepared.frames
-            frames = {row: old[index] for row, index in enumerate(indexes) if index in old}
-            return WithFrames(self.select(prepared.events, indexes), frames)  # type: ignore[arg-type]
+        if isinstance(prepared, WithVariants):
+            old = prepared.variants
+            new = {row: old[index] for row, index in enumerate(indexes) if index in old}
+            return WithVariants(self.select(prepared.events, indexes), new)  # type: ignore[arg-type]
         if not isinstance(prepared, Segments):
             return [prepared[index] for index in indexes]  # type: ignore[return-value]
         chosen = segments_of([])

@@ -5,8 +5,8 @@ exit code, and with a placeholder for each word that is learned. Its id is the e
 text (see `reference`), under a key that everybody knows, so it depends on nothing else: the same
 template has the same id in every run, namespace, group and cluster of another level or status. What
 is not hashed is not part of the template either: delimiters between words, names of placeholders,
-how many variables there are in a row. Protected words and the frames of stack traces are part of
-it.
+how many variables there are in a row, and what JSON events say beside their text. Protected words
+of the text and the frames of stack traces are part of it.
 
 When a word of a cluster is learned, or another cluster merges into it, its pattern changes, and so
 does its id: it is always the id of the pattern that is shown.
@@ -26,9 +26,10 @@ from collections.abc import Sequence
 
 from stream_dedup.columnar import replace_words, rows_containing
 from stream_dedup.features.lines import LineReader, learned_words
+from stream_dedup.features.outcome_fields import split, takes_outcomes
 from stream_dedup.features.recipe import Recipe, replace
 from stream_dedup.features.variants import LEVELS
-from stream_dedup.fingerprint.fingerprinter import Fingerprinter, KernelInput, WithFrames
+from stream_dedup.fingerprint.fingerprinter import Fingerprinter, KernelInput, WithVariants
 from stream_dedup.fingerprint.kernel import Segments
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 
@@ -50,6 +51,7 @@ class Templates:
         self._fingerprinter = Fingerprinter(plain, PUBLIC_KEY)
         self._reader = LineReader(recipe)
         self._has_levels = "level" in recipe.match.variants
+        self._takes_outcomes = takes_outcomes(recipe)
         self._delimiters = recipe.delimiters
 
     def ids(
@@ -66,12 +68,14 @@ class Templates:
                 JSON.
             learned: of each the words that vary, see `Summary.learned`; nothing: none does.
         """
+        if self._takes_outcomes:
+            firsts = [split(first).text for first in firsts]
         prepared = self._fingerprinter.prepare(firsts, documents)
-        events = prepared.events if isinstance(prepared, WithFrames) else prepared
+        events = prepared.events if isinstance(prepared, WithVariants) else prepared
         if self._has_levels or any(learned):
             events = self._replaced(events, learned)
-        if isinstance(prepared, WithFrames):
-            prepared = WithFrames(events, prepared.frames)
+        if isinstance(prepared, WithVariants):
+            prepared = WithVariants(events, prepared.variants)
         else:
             prepared = events
         return list(self._fingerprinter.fingerprints(prepared, full=False).exact)

@@ -182,7 +182,8 @@ class Columns(NamedTuple):
 
     def document(self, values: Iterable[object]) -> dict[str, object]:
         """Return the fields of a row with these values in `beside`."""
-        return {name: value for (name, _), value in zip(self.beside, values, strict=True)}
+        named = zip(self.beside, values, strict=True)
+        return {name: value for (name, _), value in named if value is not None}
 
     def compared(self, document: dict[str, object], text: bytes) -> bytes:
         """Return what is compared of a row with these fields and this text."""

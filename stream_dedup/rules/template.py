@@ -47,7 +47,7 @@ ELLIPSIS = "…"
 
 _PLACEHOLDER = re.compile(r"<(?:\*|[a-z0-9_]{1,40})>")
 _CUT = re.compile(rf"(.*?){ELLIPSIS}(?: at .{{1,{MAX_FRAME}}})?")  # a trace's frame follows
-_WORD = re.compile(r"""[^\s=:,;()\[\]{}<>"'|]+""")
+_WORD = re.compile(r"""[^\s=:,;()\[\]{}<>"'|‹›]+""")
 _MASKED = re.compile(rb"<(?:\*|[a-z0-9_]{1,40})>|\x1a")
 _SUBSTITUTE = re.compile(rb"\x1a[a-z0-9_]+")
 _LONGEST = 1 << 20

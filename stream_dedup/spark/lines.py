@@ -7,6 +7,7 @@ an executor sums up some ten thousand rows before it sends anything to another.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -100,7 +101,8 @@ def compared(df: DataFrame, recipe: Recipe, text: str) -> Column:
     As of JSON events: see `features.outcome_fields`.
     """
     texts = F.col(f"`{text}`" if text in df.columns else text)
-    names = OutcomeFields(recipe).columns(df.columns)
+    spelt = Counter(name.lower() for name in df.columns)  # Spark cannot tell "A" from "a"
+    names = [name for name in OutcomeFields(recipe).columns(df.columns) if spelt[name.lower()] == 1]
     if not names:
         return texts
 
@@ -115,7 +117,13 @@ def compared(df: DataFrame, recipe: Recipe, text: str) -> Column:
             pa.binary(),
         )
 
-    document = F.to_json(F.struct(*(F.col(f"`{name}`") for name in names)))
+    binary = {field.name for field in df.schema if isinstance(field.dataType, T.BinaryType)}
+    columns = (F.col(f"`{name}`") for name in names)
+    texts_of_binary = (
+        column.cast("string").alias(name) if name in binary else column
+        for name, column in zip(names, columns, strict=True)
+    )
+    document = F.to_json(F.struct(*texts_of_binary))
     return F.arrow_udf(with_outcomes, T.BinaryType())(texts, document)
 
 

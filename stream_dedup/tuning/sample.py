@@ -166,7 +166,7 @@ class Sample:
         key: tuple[str, int, tuple[str | None, ...]],
     ) -> int | None:
         """Keep the first event of a pattern; return its number, or None if there is no room."""
-        size = len(events.raws[row])
+        size = max(len(events.raws[row]), len(value))
         if len(self.values) >= self._max_patterns or size > self._room:
             return None
         self._room -= size

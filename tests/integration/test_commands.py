@@ -276,7 +276,7 @@ LEVELS = [(1, "info"), (2, "info"), (3, "error")]
 def test_explain_compares_the_text_of_json_events_as_dedup_does() -> None:
     events = [f'{{"n":{n},"level":"{level}","msg":"link down"}}' for n, level in LEVELS]
     done = run("explain", *events[:2])
-    said = "Of JSON events dedup compares the text, with level, status and outcome:"
+    said = "Of JSON events dedup compares the text, with level, status, outcome and trace:"
     assert done.out.decode().startswith(said)
     assert "They merge: their words and variables are equal" in done.out.decode()
     assert done.code == 0

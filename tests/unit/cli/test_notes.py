@@ -122,7 +122,7 @@ def test_events_that_merge_and_differ_in_a_level_or_status_are_noted(
     assert written == 1
     assert said == (
         f"stream-dedup: events with {field} {shown} are counted as one, as the recipe does not "
-        f"take that field; --group-field {field} keeps them apart\n"
+        f"know what these mean; --group-field {field} keeps them apart\n"
     )
 
 

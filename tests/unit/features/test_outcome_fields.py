@@ -20,10 +20,15 @@ from stream_dedup.features.outcome_fields import (
     STATUS_FIELDS,
     WORD_FIELDS,
     OutcomeFields,
-    without_outcomes,
+    split,
 )
+from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import load_recipe, replace
+from stream_dedup.features.values import SlotReader
 from stream_dedup.features.variants import LEVELS, OUTCOMES
+from stream_dedup.fingerprint.fingerprinter import Fingerprinter
+from stream_dedup.fingerprint.siphash import HashKey
+from stream_dedup.fingerprint.templates import Templates
 
 LOGS = load_recipe("logs")
 FIELDS = OutcomeFields(LOGS)
@@ -38,8 +43,10 @@ def compared(text: str = "sync of node 7", **fields: object) -> str:
 
 
 def said(**fields: object) -> str:
-    """What the fields of an event put before its text."""
-    return compared("x", **fields).removesuffix("x").rstrip()
+    """What the other fields of an event say."""
+    value = split(compared("x", **fields).encode())
+    assert value.text == b"x"
+    return value.outcomes.decode()
 
 
 @pytest.mark.parametrize(
@@ -109,42 +116,43 @@ def test_levels_are_found_as_loggers_write_them(fields: dict[str, object], level
 @pytest.mark.parametrize(
     ("fields", "shown"),
     [
-        ({"status": 503}, "status=503"),
-        ({"statusCode": "404"}, "statusCode=404"),
-        ({"http.response.status_code": 200}, "status_code=200"),
-        ({"http": {"response": {"status_code": 200}}}, "status_code=200"),
-        ({"res": {"statusCode": 500, "headers": {}}}, "statusCode=500"),
-        ({"httpRequest": {"status": 302}}, "status=302"),
-        ({"http.statusCode": 200, "event.outcome": "success"}, "outcome=success statusCode=200"),
-        ({"http.response": {"status_code": 200}}, "status_code=200"),
-        ({"response": "503"}, "status=503"),
-        ({"responseStatus": {"code": 403}}, "code=403"),
-        ({"_status": "503"}, "status=503"),
-        ({"status": "503.0"}, "status=503"),
-        ({"status": Decimal(503)}, "status=503"),
-        ({"status": b"503"}, "status=503"),
-        ({"status": "503 Service Unavailable"}, "status=503"),
-        ({"upstream_status": "502, 200"}, "upstream_status=502"),
+        ({"status": 503}, "status=5xx"),
+        ({"statusCode": "404"}, "statusCode=4xx"),
+        ({"http.response.status_code": 200}, "status_code=2xx"),
+        ({"http": {"response": {"status_code": 200}}}, "status_code=2xx"),
+        ({"res": {"statusCode": 500, "headers": {}}}, "statusCode=5xx"),
+        ({"httpRequest": {"status": 302}}, "status=3xx"),
+        ({"http.statusCode": 200, "event.outcome": "success"}, "outcome=success statusCode=2xx"),
+        ({"http.response": {"status_code": 200}}, "status_code=2xx"),
+        ({"response": "503"}, "response=5xx"),
+        ({"responseStatus": {"code": 403}}, "code=4xx"),
+        ({"_status": "503"}, "status=5xx"),
+        ({"status": "503.0"}, "status=5xx"),
+        ({"status": Decimal(503)}, "status=5xx"),
+        ({"status": b"503"}, "status=5xx"),
+        ({"status": "503 Service Unavailable"}, "status=5xx"),
+        ({"upstream_status": "502, 200"}, "upstream_status=5xx"),
         ({"status": "5031"}, ""),
         ({"status": "503ms"}, ""),
-        ({"code": 404}, "code=404"),
+        ({"code": 404}, "code=4xx"),
         ({"code": 17}, ""),
         ({"code": "ECONNREFUSED"}, ""),
         ({"status": 600}, ""),
-        ({"exit_code": 0}, "exit_code=0"),
-        ({"rc": -9}, "rc=-9"),
-        ({"exitCode": "137"}, "exitCode=137"),
-        ({"exit_code": "0xC0000005"}, "exit_code=0xC0000005"),
-        ({"process.exit.code": 1}, "exit_code=1"),
-        ({"container_exit_code": 1}, "container_exit_code=1"),
-        ({"rpc.grpc.status_code": 14}, "grpc_status=14"),
+        ({"exit_code": 0}, "exit_code=zero"),
+        ({"rc": -9}, "rc=nonzero"),
+        ({"exitCode": "137"}, "exitCode=nonzero"),
+        ({"exit_code": "0xC0000005"}, "exit_code=nonzero"),
+        ({"process.exit.code": 1}, "exit_code=nonzero"),
+        ({"status": "150 files left"}, ""),
+        ({"container_exit_code": 1}, "container_exit_code=nonzero"),
+        ({"rpc.grpc.status_code": 14}, "grpc_status=nonzero"),
         ({"grpc.code": "Unavailable"}, "grpc_code=Unavailable"),
-        ({"err": 0}, "err=0"),
+        ({"err": 0}, "err=zero"),
         ({"err": "timeout"}, "err=timeout"),
         ({"err": {"message": "a b", "code": "ENOENT"}}, ""),
         ({"JOB_RESULT": "done"}, ""),
         ({"JOB_RESULT": "failed"}, "JOB_RESULT=failed"),
-        ({"health": "critical"}, "health: critical"),
+        ({"health": "critical"}, "health=critical"),
         ({"result": "warning"}, "result=warning"),
         ({"alert": {"action": "blocked", "severity": 9}}, "action=blocked"),
         ({"result": "o\u212a"}, ""),
@@ -158,12 +166,12 @@ def test_levels_are_found_as_loggers_write_them(fields: dict[str, object], level
         ({"event": {"outcome": "failure", "module": "a"}}, "outcome=failure"),
         ({"event": "started"}, ""),
         ({"error": "timeout"}, "error=timeout"),
-        ({"error": {"code": 503}}, "code=503"),
+        ({"error": {"code": 503}}, "code=5xx"),
         ({"type": "Warning"}, "type=Warning"),
         ({"type": "request"}, ""),
         ({"http": {"http": {"http": {"status": 200}}}}, ""),
-        ({"status": 503, "res": {"status": 503}}, "status=503"),
-        ({"result": "ok", "level": "info", "status": 200}, "info status=200 result=ok"),
+        ({"status": 503, "res": {"status": 503}}, "status=5xx"),
+        ({"result": "ok", "level": "info", "status": 200}, "info status=2xx result=ok"),
     ],
 )
 def test_outcomes_are_written_as_in_a_line_of_text(fields: dict[str, object], shown: str) -> None:
@@ -172,10 +180,10 @@ def test_outcomes_are_written_as_in_a_line_of_text(fields: dict[str, object], sh
 
 def test_a_truth_value_is_no_number() -> None:
     for _ in range(2):  # what was seen before is remembered
-        assert said(failed=1) == "failed=1"
+        assert said(failed=1) == "failed=nonzero"
         assert said(failed=True) == "failed=true"
-        assert said(failed=1.0) == "failed=1"
-        assert said(failed=0) == "failed=0"
+        assert said(failed=1.0) == "failed=nonzero"
+        assert said(failed=0) == "failed=zero"
         assert said(failed=False) == "failed=false"
 
 
@@ -198,7 +206,7 @@ def test_there_is_a_limit_of_outcomes() -> None:
 @pytest.mark.parametrize("field", ["exc_info", "stack_trace", "exception", "@x", "stack"])
 def test_a_stack_trace_follows_the_text(field: str, trace: str) -> None:
     assert compared("a b", **{field: trace}) == f"a b\n{trace}"
-    assert compared("a b", level="error", **{field: trace}) == f"error\na b\n{trace}"
+    assert compared("a b", level="error", **{field: trace}) == f"‹error› a b\n{trace}"
     assert compared("a b", err={field: trace}) == f"a b\n{trace}"
     assert compared("a b", **{f"error.{field}": trace}) == f"a b\n{trace}"
 
@@ -210,7 +218,7 @@ def test_a_trace_may_be_a_list_of_lines() -> None:
 
 def test_lines_as_rsyslog_writes_them_stay_lines() -> None:
     written = JAVA.replace("\n", "#012").replace("\t", "#011")
-    assert compared(written, level="error") == f"error#012{written}"
+    assert compared(written, level="error") == f"‹error› {written}"
     assert compared("a#012 b", stack=JAVA) == "a#012 b#012" + JAVA.replace("\n", "#012")
     events = [written.replace("java.io.IOException", f"java.io.{name}") for name in ("A", "B")]
     events += [events[0]]
@@ -235,20 +243,74 @@ def test_traces_of_other_places_are_kept_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "text"),
+    ("event", "outcomes", "text"),
     [
-        ("error\na b\nc", "a b\nc"),
-        ("error status=503\na b\nc", "a b\nc"),
-        ("info status=<2xx> success=true a b", "a b"),
-        ("status=503 status=503 a", "a"),
-        ("a b status=503", "a b status=503"),
-        ("user=error a", "user=error a"),
-        ("error", ""),
-        ("", ""),
+        ("‹error› a b\nc", "error", "a b\nc"),
+        ("‹info status=2xx› ", "info status=2xx", ""),
+        ("‹error a b", "", "‹error a b"),
+        ("‹error›a b", "", "‹error›a b"),
+        ("‹" + "x" * 2_000 + "› a", "", "‹" + "x" * 2_000 + "› a"),
+        ("a ‹error› b", "", "a ‹error› b"),
+        ("", "", ""),
     ],
 )
-def test_what_was_put_before_a_text_can_be_left_out(event: str, text: str) -> None:
-    assert without_outcomes(event) == text
+def test_outcomes_and_text_are_split(event: str, outcomes: str, text: str) -> None:
+    assert split(event.encode()) == (outcomes.encode(), text.encode())
+
+
+@pytest.mark.parametrize("name", ["logs", "text", "logs-1"])
+def test_outcomes_are_no_words_of_the_event(name: str) -> None:
+    """Whatever is beside them, different texts are as near as without."""
+    texts = [f"payment {word}" for word in "captured refunded voided held settled paid".split()]
+    texts += ["login", "logout", "backup", "restore", "deploy", "rollback", "12345", "777"]
+    texts += ["billing.invoice.created", "auth.user.deleted", "http://a.b/c", "http://a.b/d"]
+    fields = OutcomeFields(load_recipe(name))
+    event = {"level": "info", "status": 200, "success": True, "rc": 0, "type": "start"}
+    values = [fields.compared(event, text.encode()) for text in texts]
+    without, beside = (
+        [decision.kind for decision in Deduplicator(name).process(list(some))]
+        for some in ([text.encode() for text in texts], values)
+    )
+    assert beside == without
+
+
+def test_lines_of_text_that_begin_so_hide_nothing() -> None:
+    lines = [f"‹{word}› disk full" for word in "abcdef"] + ["‹a› disk full", "disk full"]
+    kinds = [decision.kind.value for decision in Deduplicator(LOGS).process(lines)]
+    assert kinds == ["new"] * 6 + ["duplicate", "new"]
+
+
+@pytest.mark.parametrize("value", ["‹error› GET /a/7", "‹ERROR status=5xx› GET /a/8 by <b>"])
+def test_pattern_and_exact_hash_of_one_event(value: str) -> None:
+    fingerprinter = Fingerprinter(LOGS, HashKey(bytes(16)))
+    event = value.encode()
+    prepared = fingerprinter.prepare([b"x", event, b"y"], None)
+    numbers = fingerprinter.fingerprints(prepared, full=True)
+    assert numbers.exact[1] == fingerprinter.exact_of(event, None)
+    assert (
+        fingerprinter.exact_of(value.lower().encode().replace(b"get", b"GET"), None)
+        == (numbers.exact[1])
+    )
+    (chosen,) = fingerprinter.fingerprints(fingerprinter.select(prepared, [1]), full=True).variants
+    assert chosen == numbers.variants[1] != numbers.variants[0]
+    outcomes, text = split(event)
+    plain = fingerprinter.prepare([text], None)
+    alone = fingerprinter.fingerprints(plain, full=True)
+    assert alone.fingerprint(0) == numbers.fingerprint(1)
+    shown = Patterns(LOGS).shown(event)
+    assert shown.pattern == f"‹{outcomes.decode()}› {Patterns(LOGS).pattern(text)}"
+    assert shown.variant[0] == "ERROR"
+
+
+def test_templates_are_of_the_text_alone() -> None:
+    values = [compared("GET /a", **fields).encode() for fields in ({}, {"level": "info"})]
+    values.append(compared("GET /b", level="error", success=False).encode())
+    assert len(set(Templates(LOGS).ids(values))) == 1
+
+
+def test_values_are_those_of_the_text() -> None:
+    slots = SlotReader(LOGS).slots("‹error status=5xx› took 7 ms".encode())
+    assert slots.values("‹info› took 9 ms".encode()) == [b"9 ms"]
 
 
 def test_the_recipe_says_what_counts() -> None:
@@ -257,10 +319,11 @@ def test_the_recipe_says_what_counts() -> None:
     def of(**match: Any) -> bytes:
         return OutcomeFields(replace(LOGS, match=match)).compared(event, b"x")
 
-    assert of(variants=["level"], protected=()) == b"error x"
-    assert of(variants=["status"], protected=()) == b"status=503 x"
+    assert of(variants=["level"], protected=()) == "‹error› x".encode()
+    assert of(variants=["status"], protected=()) == "‹status=5xx› x".encode()
     assert of(variants=["frames"], protected=()) == f"x\n{TRACE}".encode()
-    assert of(variants=(), protected="outcomes") == b"result=failed x"
+    assert of(variants=(), protected="outcomes") == "‹level=error result=failed› x".encode()
+    assert of(variants=(), protected=("failed",)) == "‹result=failed› x".encode()
     assert of(variants=(), protected=()) == b"x"
     for name in ("logs-1", "text", "json"):
         assert OutcomeFields(load_recipe(name)).compared(event, b"x") == b"x"
@@ -309,7 +372,7 @@ def test_which_fields_count_of_many_is_the_same_in_every_process() -> None:
     for seed in range(20):
         random.Random(seed).shuffle(names)
         assert OutcomeFields(LOGS).compared({name: event[name] for name in names}, b"x") == (
-            f"{expected} x".encode()
+            f"‹{expected}› x".encode()
         )
 
 
@@ -334,7 +397,8 @@ documents = st.dictionaries(
 @given(documents, st.binary(max_size=20))
 def test_any_document_keeps_its_text(document: dict[str, object], text: bytes) -> None:
     found = FIELDS.compared(document, text)
-    assert text in found
+    rest = split(found).text if document else found
+    assert rest == text or rest.startswith(text + b"\n") or not document
     assert OutcomeFields(LOGS).compared(document, text) == found  # whatever came before
     backwards = dict(reversed(document.items()))
     assert FIELDS.compared(backwards, text) == found

@@ -137,11 +137,15 @@ def test_the_text_of_a_json_line_is_found(
 @pytest.mark.parametrize(
     ("line", "reading", "compared"),
     [
-        (b'{"level":"error","msg":"a b"}', {}, b"error a b"),
-        (b'{"MESSAGE":[27,91,97,255],"PRIORITY":"6"}', {}, b"info \x1b[a\xff"),
-        (b'{"a":{"b":"c d"},"status":503}', {"text_field": "a.b"}, b"status=503 c d"),
+        (b'{"level":"error","msg":"a b"}', {}, "‹error› a b".encode()),
+        (b'{"MESSAGE":[27,91,97,255],"PRIORITY":"6"}', {}, "‹info› ".encode() + b"\x1b[a\xff"),
+        (b'{"a":{"b":"c d"},"status":503}', {"text_field": "a.b"}, "‹status=5xx› c d".encode()),
         (b'{"level":"error","msg":""}', {}, b""),
-        (b'{"level":"ERROR","fields":{"message":"a b","code":404}}', {}, b"ERROR code=404 a b"),
+        (
+            b'{"level":"ERROR","fields":{"message":"a b","code":404}}',
+            {},
+            "‹ERROR code=4xx› a b".encode(),
+        ),
     ],
 )
 def test_what_else_a_json_line_says_is_before_its_text(

@@ -50,7 +50,8 @@ def test_levels_and_statuses_beside_the_text_are_compared() -> None:
         b"error a b",
     ]
     batch = decoded("auto", *values)
-    assert batch.values == [b"error a b", b"info statusCode=503 a b", b"error a b"]
+    texts = ["‹error› a b", "‹info statusCode=5xx› a b", "error a b"]
+    assert batch.values == [text.encode() for text in texts]
     assert batch.raws == values  # what is measured and written
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from stream_dedup.features.recipe import load_recipe, replace
 from stream_dedup.fingerprint import bands
-from stream_dedup.fingerprint.fingerprinter import Fingerprinter, WithFrames
+from stream_dedup.fingerprint.fingerprinter import Fingerprinter, WithVariants
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.offline.text_pairs import TextPairs
 from stream_dedup.tables.store import Bands, ReferenceBandTables
@@ -72,7 +72,7 @@ def test_texts_beside_a_stack_trace_are_compared_by_their_sketches() -> None:
     prepared = fingerprinter.prepare(texts, None)
     alike = pairs.add(prepared, pairs.hash(prepared), range(len(texts)))
 
-    assert isinstance(prepared, WithFrames)
+    assert isinstance(prepared, WithVariants)
     assert searched(fingerprinter, texts) == sorted(zip(alike[::2], alike[1::2], strict=True))
 
 

@@ -26,7 +26,11 @@ def json_lines(count: int, **fields: list[str]) -> list[bytes]:
 def test_events_of_one_pattern_are_kept_once_and_counted() -> None:
     sample = sample_of([b"disk 1 is full", b"link 1 is up", b"disk 2 is full", b"link 2 is down"])
 
-    assert sample.values == [b"disk 1 is full", b"link 1 is up", b"link 2 is down"]
+    assert sample.values == [
+        b"disk 1 is full",
+        b"link 1 is up",
+        b"link 2 is down",
+    ]
     assert list(sample.counts) == [2, 1, 1]
     assert sample.events == 4
 
@@ -45,10 +49,10 @@ def test_each_trial_decides_what_counts_beside_the_text(name: str) -> None:
     sample = sample_of(json_lines(12, level=["info", "warn", "error"]), load_recipe(name))
 
     assert sample.texts == [b"disk 0 is full", b"disk 1 is full", b"disk 2 is full"]
-    assert sample.values == [
-        b"info disk 0 is full",
-        b"warn disk 1 is full",
-        b"error disk 2 is full",
+    assert [value.decode() for value in sample.values] == [
+        "‹info› disk 0 is full",
+        "‹warn› disk 1 is full",
+        "‹error› disk 2 is full",
     ]
     assert list(sample.counts) == [4, 4, 4]
     for variants, clusters in ((["level"], 3), (["status"], 1)):
