@@ -15,8 +15,9 @@ with numbers)::
 
 Some functions need no codes: `column_stats` describes a column of bytes in one pass (first bytes,
 longest, total size), `rows_beginning` and `rows_containing` find rows by their bytes,
-`replace_words` replaces words in them, `rows_by_chance` chooses rows by a hash of their numbers,
-and `multiplied` multiplies each number by a factor.
+`split_quoted` splits off what they begin with, `replace_words` replaces words in them,
+`rows_by_chance` chooses rows by a hash of their numbers, and `multiplied` multiplies each number by
+a factor.
 
 Served natively (`_native`, Cython), or by plain Python (`reference`) where the extension was not
 built or the environment variable ``STREAM_DEDUP_PURE_PYTHON`` is set; property tests compare the
@@ -39,6 +40,7 @@ column_stats = _serving.column_stats
 rows_of = _serving.rows_of
 rows_beginning = _serving.rows_beginning
 rows_containing = _serving.rows_containing
+split_quoted = _serving.split_quoted
 replace_words = _serving.replace_words
 rows_by_chance = _serving.rows_by_chance
 multiplied = _serving.multiplied
@@ -58,5 +60,6 @@ __all__ = [
     "rows_by_chance",
     "rows_containing",
     "rows_of",
+    "split_quoted",
     "take",
 ]

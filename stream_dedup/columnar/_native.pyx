@@ -9,12 +9,17 @@ with numbers: whoever knows the multiplier can choose some that share a slot, so
 """
 
 from cpython cimport array
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
+from cpython.bytes cimport (
+    PyBytes_AS_STRING,
+    PyBytes_Check,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memchr, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from array import array as new_array
 
@@ -259,6 +264,42 @@ def rows_beginning(column, bytes begins not None):
                 and wanted[<unsigned char>PyBytes_AS_STRING(<object>value)[0]]):
             rows.append(row)
     return rows
+
+
+def split_quoted(column, bytes opens not None, bytes closes not None, Py_ssize_t most):
+    """See `reference.split_quoted`."""
+    cdef object values = PySequence_Fast(column, "a column is a sequence")
+    cdef Py_ssize_t row, size, end, begin = len(opens), behind = len(closes)
+    cdef PyObject* value
+    cdef const char* data
+    cdef const char* found
+    cdef const char* mark = PyBytes_AS_STRING(closes)
+    cdef const char* first = PyBytes_AS_STRING(opens)
+    cdef list rows = [], quoted = [], rest = []
+    if not begin or not behind:
+        raise ValueError("quotes are empty")
+    for row in range(PySequence_Fast_GET_SIZE(values)):
+        value = PySequence_Fast_GET_ITEM(values, row)
+        if not PyBytes_Check(<object>value):
+            raise TypeError(f"row {row} is {type(<object>value).__name__}, not bytes")
+        size = PyBytes_GET_SIZE(<object>value)
+        data = PyBytes_AS_STRING(<object>value)
+        if size < begin or data[0] != first[0] or memcmp(data, first, begin) != 0:
+            continue
+        end = begin  # where the mark may be
+        while end + behind <= min(size, most):
+            found = <const char*>memchr(data + end, mark[0], min(size, most) - behind - end + 1)
+            if found == NULL:
+                break
+            end = found - data
+            if memcmp(found, mark, behind) == 0:
+                if end > begin:
+                    rows.append(row)
+                    quoted.append(PyBytes_FromStringAndSize(data + begin, end - begin))
+                    rest.append(PyBytes_FromStringAndSize(found + behind, size - end - behind))
+                break
+            end += 1
+    return rows, quoted, rest
 
 
 def rows_containing(column, bytes byte not None):

@@ -112,6 +112,39 @@ def rows_beginning(column: Sequence[bytes], begins: bytes) -> list[int]:
     return [row for row, value in enumerate(column) if value and value[0] in begins]
 
 
+def split_quoted(
+    column: Sequence[bytes], opens: bytes, closes: bytes, most: int
+) -> tuple[list[int], list[bytes], list[bytes]]:
+    """Split bytes that begin with something in quotes.
+
+    Args:
+        column: any bytes.
+        opens: what is before that.
+        closes: what is behind it.
+        most: both are in so many of the first bytes.
+
+    Returns:
+        The rows that begin so, ascending; what is in their quotes; and what is behind these.
+
+    Raises:
+        ValueError: a quote is empty.
+    """
+    if not opens or not closes:
+        raise ValueError("quotes are empty")
+    rows: list[int] = []
+    quoted: list[bytes] = []
+    rest: list[bytes] = []
+    begin = len(opens)
+    for row, value in enumerate(column):
+        if value.startswith(opens):
+            end = value.find(closes, begin, most)
+            if end > begin:
+                rows.append(row)
+                quoted.append(value[begin:end])
+                rest.append(value[end + len(closes) :])
+    return rows, quoted, rest
+
+
 def rows_containing(column: Sequence[bytes], byte: bytes) -> list[int]:
     """Return the rows of bytes that contain a byte, ascending.
 

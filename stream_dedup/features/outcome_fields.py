@@ -29,11 +29,12 @@ of one that has more fields than anybody writes, only the first by the order of 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
+from stream_dedup.columnar import split_quoted
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.traces import WRITTEN_LINE_END, has_lines, trace_of
 from stream_dedup.features.variants import LEVELS
@@ -380,11 +381,13 @@ def split(value: bytes) -> Event:
     >>> split("‹error status=5xx› GET /a".encode())
     Event(outcomes=b'error status=5xx', text=b'GET /a')
     """
-    if value.startswith(_OPENS):
-        end = value.find(_CLOSES, len(_OPENS), _MAX_OUTCOMES_BYTES)
-        if end > 0:
-            return Event(value[len(_OPENS) : end], value[end + len(_CLOSES) :])
-    return Event(b"", value)
+    rows, outcomes, texts = split_rows([value])
+    return Event(outcomes[0], texts[0]) if rows else Event(b"", value)
+
+
+def split_rows(values: Sequence[bytes]) -> tuple[list[int], list[bytes], list[bytes]]:
+    """Do the same for many: return the rows that have outcomes, these, and their texts."""
+    return split_quoted(values, _OPENS, _CLOSES, _MAX_OUTCOMES_BYTES)
 
 
 def takes_outcomes(recipe: Recipe) -> bool:

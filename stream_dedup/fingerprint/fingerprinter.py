@@ -10,11 +10,12 @@ from typing import NamedTuple, TypeGuard
 
 import msgspec
 
-from stream_dedup.columnar import rows_beginning, rows_containing
+from stream_dedup.columnar import rows_containing
 from stream_dedup.features.outcome_fields import (
     FIRST_BYTE,
     outcome_words,
     split,
+    split_rows,
     takes_outcomes,
 )
 from stream_dedup.features.prepare import NO_SALT, FeatureExtractor, Part, Preparer, Salt
@@ -122,12 +123,15 @@ class Fingerprinter:
                 return segments_of(events)
             return [self._features(event) for event in events]
         variants: dict[int, int] = {}
-        if self._takes_outcomes and (rows := rows_beginning(values, FIRST_BYTE)):
-            values = list(values)
-            for row in rows:
-                outcomes, values[row] = split(values[row])
-                if outcomes:
-                    variants[row] = self._outcomes_hash(outcomes)
+        if self._takes_outcomes:
+            rows, outcomes, texts = split_rows(values)
+            if len(rows) == len(values):
+                values = texts
+            elif rows:
+                values = list(values)
+                for row, text in zip(rows, texts, strict=True):
+                    values[row] = text
+            variants = dict(zip(rows, map(self._outcomes_hash, outcomes), strict=True))
         rows = self._rows_of_lines(values) if self._takes_frames else []
         if rows and (traces := self._traces(values, rows)):
             values = list(values)
@@ -161,8 +165,8 @@ class Fingerprinter:
         if found is None:
             if len(self._outcomes) >= MAX_OUTCOMES:
                 self._outcomes.clear()
-            words = b"\n".join(outcome_words(outcomes))
-            found = self._outcomes[outcomes] = self.keyed_hash(b"outcomes\n" + words)
+            found = self.keyed_hash(b"outcomes\n" + outcomes.lower())
+            self._outcomes[outcomes] = found
         return found
 
     def _frames_hash(self, variant: Sequence[bytes]) -> int:

@@ -439,6 +439,11 @@ def columns(source: Source) -> None:
     values_only = [value for value in some if value is not None]
     both(native_columns.rows_beginning, reference_columns.rows_beginning, values_only, b"ab")
     both(native_columns.rows_containing, reference_columns.rows_containing, values_only, b"a")
+    quoted = [
+        source.pick([b"<", b"a"]) + value + source.pick([b">", b"> "]) for value in values_only
+    ]
+    split = native_columns.split_quoted, reference_columns.split_quoted
+    both(*split, quoted, b"<", source.pick([b">", b"> "]), source.number(3))
     count = 1 + source.below(6)
     numbers = [source.number(8) - 2**63 for _ in range(source.below(9))]
     codes = array(source.pick("HI"), [source.below(count + 1) for _ in range(len(numbers))])

@@ -203,12 +203,12 @@ def test_reference_counts_stay_balanced(kind: Any) -> None:
 def test_native_functions_serve_unless_pure_python_is_set(
     environment: dict[str, str], expected: str
 ) -> None:
-    assert served("", environment) == [expected] * 12
+    assert served("", environment) == [expected] * 13
 
 
 def test_the_reference_serves_without_the_extension() -> None:
     hidden = "sys.modules['stream_dedup.columnar._native'] = None; "
-    assert served(hidden, {}) == ["stream_dedup.columnar.reference"] * 12
+    assert served(hidden, {}) == ["stream_dedup.columnar.reference"] * 13
 
 
 def served(first: str, environment: dict[str, str]) -> list[str]:
@@ -273,6 +273,34 @@ def test_native_rows_by_bytes_equal_the_reference(
     assert found == [row for row, value in enumerate(column) if byte in value]
 
 
+quotes = st.sampled_from([b"<", b">", b"<<", b">>", b"> ", b"><>"])
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([b"<", b">", b" ", b"a"]), max_size=9).map(b"".join)),
+    quotes,
+    quotes,
+    st.integers(0, 12),
+)
+def test_native_split_quoted_equals_the_reference(
+    column: list[bytes], opens: bytes, closes: bytes, most: int
+) -> None:
+    found = native.split_quoted(column, opens, closes, most)
+    assert found == reference.split_quoted(column, opens, closes, most)
+    rows, quoted, rest = found
+    for row, inner, behind in zip(rows, quoted, rest, strict=True):
+        assert column[row] == opens + inner + closes + behind
+        assert closes not in inner + closes[:-1]
+        assert len(opens + inner + closes) <= most
+
+
+@pytest.mark.parametrize("functions", [native, reference])
+def test_quotes_are_not_empty(functions: Any) -> None:
+    for opens, closes in ((b"", b">"), (b"<", b"")):
+        with pytest.raises(ValueError, match="quotes are empty"):
+            functions.split_quoted([b"a"], opens, closes, 9)
+
+
 @pytest.mark.parametrize("functions", [native, reference])
 def test_rows_are_looked_for_by_a_single_byte(functions: Any) -> None:
     with pytest.raises(ValueError, match="one byte"):
@@ -285,6 +313,7 @@ def test_columns_of_bytes_refuse_anything_else() -> None:
         lambda: native.column_stats(wrong),
         lambda: native.rows_beginning(wrong, b"a"),
         lambda: native.rows_containing(wrong, b"a"),
+        lambda: native.split_quoted(wrong, b"a", b"b", 9),
     ):
         with pytest.raises(TypeError, match="row 1 is str, not bytes"):
             use()

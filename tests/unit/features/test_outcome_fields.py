@@ -248,6 +248,7 @@ def test_traces_of_other_places_are_kept_apart() -> None:
         ("‹error› a b\nc", "error", "a b\nc"),
         ("‹info status=2xx› ", "info status=2xx", ""),
         ("‹error a b", "", "‹error a b"),
+        ("‹› a b", "", "‹› a b"),
         ("‹error›a b", "", "‹error›a b"),
         ("‹" + "x" * 2_000 + "› a", "", "‹" + "x" * 2_000 + "› a"),
         ("a ‹error› b", "", "a ‹error› b"),
@@ -275,9 +276,10 @@ def test_outcomes_are_no_words_of_the_event(name: str) -> None:
 
 
 def test_lines_of_text_that_begin_so_hide_nothing() -> None:
-    lines = [f"‹{word}› disk full" for word in "abcdef"] + ["‹a› disk full", "disk full"]
-    kinds = [decision.kind.value for decision in Deduplicator(LOGS).process(lines)]
-    assert kinds == ["new"] * 6 + ["duplicate", "new"]
+    heads = ["a", "b", "1", "2", "x=a", "y=a", "", "a b"]
+    lines = [f"‹{head}› disk full" for head in heads] + ["disk full"]
+    kinds = [decision.kind.value for decision in Deduplicator(LOGS).process([*lines, *lines])]
+    assert kinds == ["new"] * len(lines) + ["duplicate"] * len(lines)
 
 
 @pytest.mark.parametrize("value", ["‹error› GET /a/7", "‹ERROR status=5xx› GET /a/8 by <b>"])
