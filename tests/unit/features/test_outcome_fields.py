@@ -304,6 +304,31 @@ def test_pattern_and_exact_hash_of_one_event(value: str) -> None:
     assert shown.variant[0] == "ERROR"
 
 
+heads = st.sampled_from(["", "‹error› ", "‹ERROR› ", "‹info status=2xx› ", "‹› ", "‹a", "› "])
+bodies = st.sampled_from(
+    ["sync of node 7", "GET /a", "", " ", "‹error› x", "\N{WON SIGN}", TRACE, JAVA]
+)
+
+
+@given(st.lists(st.builds(str.__add__, heads, bodies), max_size=6), st.randoms())
+def test_an_event_has_one_exact_hash_however_it_is_read(
+    texts: list[str], chance: random.Random
+) -> None:
+    fingerprinter = Fingerprinter(LOGS, HashKey(bytes(16)))
+    values = [text.encode() for text in texts]
+    prepared = fingerprinter.prepare(values, None)
+    numbers = fingerprinter.fingerprints(prepared, full=True)
+    assert list(numbers.exact) == [fingerprinter.exact_of(value, None) for value in values]
+    rows = chance.sample(range(len(values)), k=len(values) // 2)
+    chosen = fingerprinter.fingerprints(fingerprinter.select(prepared, rows), full=True)
+    assert list(chosen.exact) == [numbers.exact[row] for row in rows]
+    assert list(chosen.variants) == [numbers.variants[row] for row in rows]
+    for value, exact in zip(values, numbers.exact, strict=True):
+        outcomes, text = split(value)
+        if outcomes and text.strip():
+            assert exact != fingerprinter.exact_of(text, None)
+
+
 def test_templates_are_of_the_text_alone() -> None:
     values = [compared("GET /a", **fields).encode() for fields in ({}, {"level": "info"})]
     values.append(compared("GET /b", level="error", success=False).encode())
