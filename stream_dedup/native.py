@@ -19,6 +19,7 @@ EXTENSIONS = (
     "columnar._native",
     "features._folding",
     "features._lines",
+    "features._outcome_fields",
     "fingerprint._kernel",
     "index.redis._commits",
     "index.redis._garbage",

@@ -29,7 +29,7 @@ of one that has more fields than anybody writes, only the first by the order of 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -38,6 +38,7 @@ from stream_dedup.columnar import split_quoted
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.traces import WRITTEN_LINE_END, has_lines, trace_of
 from stream_dedup.features.variants import LEVELS
+from stream_dedup.native import extension
 
 
 def spellings(words: str) -> Iterator[str]:
@@ -214,11 +215,21 @@ _OWN_NAMES = (
 _RANKS = {name: rank for rank, name in enumerate((*_FIELDS, *_OWN_NAMES, *PARENTS))}
 _NAMES = frozenset(_RANKS)
 _OWN_RANKS = {name: rank for rank, name in enumerate(_FIELDS)}
-_TRACES = frozenset(name for name, own in _OWN_NAMES.items() if own in TRACE_FIELDS)
-_PARENTS = frozenset(PARENTS)
-_TEXTS = _PARENTS - _OWN_NAMES.keys()  # what these are, if they are no objects
 _LEVEL_FIELDS, _WORD_FIELDS = frozenset(LEVEL_FIELDS), frozenset(WORD_FIELDS)
 _STATUS_FIELDS, _EXIT_FIELDS = frozenset(STATUS_FIELDS), frozenset(EXIT_FIELDS)
+
+_LEVEL, _TRACE, _TEXT, _PARENT = 1, 2, 4, 8
+_ROLES = {
+    name: (
+        (_LEVEL if own in _LEVEL_FIELDS else 0)
+        | (_TRACE if own in TRACE_FIELDS else 0)
+        | (_TEXT if own is None else 0)  # if it is no object
+        | (_PARENT if name in PARENTS else 0)
+    )
+    for name in _RANKS
+    for own in (_OWN_NAMES.get(name),)
+}
+"""What the value of each name may be."""
 
 
 class OutcomeFields:
@@ -235,17 +246,18 @@ class OutcomeFields:
         self._outcomes = frozenset(map(bytes.decode, outcomes))
         self._has_status = "status" in kinds
         self._has_traces = "frames" in kinds
-        self._names = _NAMES if takes_outcomes(recipe) else frozenset()
+        self._takes = takes_outcomes(recipe)
+        self._look = fastest_look()
         self._known: dict[tuple[object, ...], bytes] = {}
         self._are_traces: dict[bytes, bool] = {}
 
     def columns(self, names: Collection[str]) -> list[str]:
         """Return which fields of events have to be given, of all that there are."""
-        if self._names.isdisjoint(names):
+        if not self._takes or _NAMES.isdisjoint(names):
             return []
-        return [name for name in names if name in self._names or name in _MARKS]
+        return [name for name in names if name in _NAMES or name in _MARKS]
 
-    def compared(self, document: Mapping[str, object], text: bytes) -> bytes:
+    def compared(self, document: dict[str, Any], text: bytes) -> bytes:
         """Return what is compared of an event: its text, and what its other fields say.
 
         Args:
@@ -258,16 +270,15 @@ class OutcomeFields:
         >>> print(fields.compared(event, b"GET /a").decode())
         ‹error status=5xx› GET /a
         """
-        names = self._names.intersection(document)
-        if not names or not text.strip():
+        values: list[object] = [0]
+        traces: list[tuple[str, object]] = []
+        if not self._takes or not text.strip() or not self._look(document, values, traces):
             return text
         level = document.get("level")
         numbered: Mapping[int, str] = NO_NUMBERS
         if level is not None and (not isinstance(level, str) or level[:1].isdigit()):
             numbered = _numbered(document)
-        values: list[object] = [id(numbered)]
-        traces: list[tuple[str, object]] = []
-        _look(document, names, values, traces, 0)
+        values[0] = id(numbered)
         given = tuple(values)
         said = self._known.get(given)
         if said is None:
@@ -277,7 +288,7 @@ class OutcomeFields:
             text = self._with_trace(text, traces)
         return said + text
 
-    def knows(self, document: Mapping[str, object], name: str) -> bool:
+    def knows(self, document: dict[str, Any], name: str) -> bool:
         """Return whether a field of an event gives an outcome."""
         alone = {each: document[each] for each in (name, *_MARKS) if each in document}
         return self.compared(alone, b"text") != b"text"
@@ -376,8 +387,8 @@ class Event(NamedTuple):
 def split(value: bytes) -> Event:
     """Split what is compared of an event into outcomes and text.
 
-    >>> split(OutcomeFields.__doc__.encode()).outcomes
-    b''
+    >>> split(b"GET /a")
+    Event(outcomes=b'', text=b'GET /a')
     >>> split("‹error status=5xx› GET /a".encode())
     Event(outcomes=b'error status=5xx', text=b'GET /a')
     """
@@ -411,48 +422,72 @@ def _numbered(document: Mapping[str, object]) -> Mapping[int, str]:
     return NO_NUMBERS if _OF_PINO.isdisjoint(document) else PINO
 
 
-def _look(
-    document: Mapping[str, Any],
-    names: Collection[str],
+def look(
+    document: dict[str, Any],
     values: list[object],
     traces: list[tuple[str, object]],
-    depth: int,
-) -> None:
+    depth: int = 0,
+) -> int:
     """Look at the fields of an object, and of those in it.
 
     Args:
         document: the object.
-        names: those of its fields that are looked at.
         values: is given name, depth, type and value of each; the type, as 1 equals true.
         traces: is given names and values of those that may be a stack trace.
         depth: of the object.
+
+    Returns:
+        How many names are known.
     """
+    names: Collection[str] = _NAMES.intersection(document)
     if len(names) > MAX_FIELDS[depth]:
         names = sorted(names, key=_RANKS.__getitem__)[: MAX_FIELDS[depth]]
     for name in names:
-        value = document[name]
+        value, role = document[name], _ROLES[name]
         kind = value.__class__
         if kind is str or kind is bytes:
-            if name in _TRACES:
+            if role & _TRACE:
                 traces.append((name, value))
                 continue
-            if len(value) > _MAX_WORD or name in _TEXTS:
+            if len(value) > _MAX_WORD or role & _TEXT:
                 continue
         elif kind is dict:
-            if name in _PARENTS and depth + 1 < len(MAX_FIELDS):
-                _look(value, _NAMES.intersection(value), values, traces, depth + 1)
-            if _OWN_NAMES.get(name) not in _LEVEL_FIELDS:
+            if role & _PARENT and depth + 1 < len(MAX_FIELDS):
+                look(value, values, traces, depth + 1)
+            if not role & _LEVEL:
                 continue
             value, kind = value.get("name"), str  # Loguru's level
             if not isinstance(value, str):
                 continue
         elif kind is list:
-            if name in _TRACES:
+            if role & _TRACE:
                 traces.append((name, value))
             continue
-        elif name in _TEXTS or value is None or (kind is float and not value.is_integer()):
+        elif role & _TEXT or value is None or (kind is float and not value.is_integer()):
             continue
         values += name, depth, kind, value
+    return len(names)
+
+
+Look = Callable[[dict[str, Any], list[object], list[tuple[str, object]]], int]
+
+
+def fastest_look() -> Look:
+    """Return `look`, natively where that was compiled: for up to `MAX_FIELDS`."""
+    native = extension("features._outcome_fields")
+    if native is None:
+        return look
+
+    def looked(
+        document: dict[str, Any], values: list[object], traces: list[tuple[str, object]]
+    ) -> int:
+        found: int = native.look(document, _ROLES, MAX_FIELDS, _MAX_WORD, values, traces)
+        if found < 0:
+            del values[1:], traces[:]
+            found = look(document, values, traces)
+        return found
+
+    return looked
 
 
 def _lines(value: object) -> bytes:

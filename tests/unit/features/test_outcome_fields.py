@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.deduplicator import Deduplicator
-from stream_dedup.features import outcome_fields
+from stream_dedup.features import _outcome_fields, outcome_fields
 from stream_dedup.features.outcome_fields import (
     EXIT_FIELDS,
     MAX_OUTCOMES,
@@ -421,8 +421,48 @@ documents = st.dictionaries(
 )
 
 
+def looked(kind: str, document: dict[str, Any]) -> tuple[list[str], list[str]] | None:
+    """The values and traces that native code or the reference finds; None for too many."""
+    values: list[object] = []
+    traces: list[tuple[str, object]] = []
+    if kind == "reference":
+        outcome_fields.look(document, values, traces)
+    else:
+        limits = outcome_fields._ROLES, outcome_fields.MAX_FIELDS, outcome_fields._MAX_WORD
+        if _outcome_fields.look(document, *limits, values, traces) < 0:
+            return None
+    found = [repr(values[at : at + 4]) for at in range(0, len(values), 4)]
+    return sorted(found), sorted(map(repr, traces))
+
+
+@given(documents)
+def test_native_look_equals_the_reference(document: dict[str, Any]) -> None:
+    found = looked("native", document)
+    assert found is None or found == looked("reference", document)
+    reference = OutcomeFields(LOGS)
+    reference._look = outcome_fields.look
+    assert FIELDS.compared(document, b"x") == reference.compared(document, b"x")
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_native_look_leaves_many_fields_to_the_reference(depth: int) -> None:
+    most = outcome_fields.MAX_FIELDS[depth]
+    names = sorted(outcome_fields._NAMES - {"http"})
+    for count in (most, most + 1):
+        document: dict[str, Any] = dict.fromkeys(names[:count], 1)
+        for _ in range(depth):
+            document = {"http": document}
+        assert (looked("native", document) is None) == (count > most)
+        assert looked("reference", document) is not None
+
+
+def test_what_is_no_document_is_refused() -> None:
+    with pytest.raises(TypeError):
+        _outcome_fields.look([], {}, (1,), 1, [], [])  # type: ignore[arg-type]
+
+
 @given(documents, st.binary(max_size=20))
-def test_any_document_keeps_its_text(document: dict[str, object], text: bytes) -> None:
+def test_any_document_keeps_its_text(document: dict[str, Any], text: bytes) -> None:
     found = FIELDS.compared(document, text)
     rest = split(found).text if document else found
     assert rest == text or rest.startswith(text + b"\n") or not document
