@@ -4,16 +4,16 @@ Problem: of a JSON event the text is compared. ``{"level": "error", "msg": "sync
 the same with ``info`` have one text; so have a request with status 200 and one with 503. As lines
 of text they have different variants (`variants`), and never share a cluster.
 
-Idea: put in front of the text, in angle quotes, what such a line would have in its variant::
+Idea: put in front of the text, in angle quotes, what would be in the variant of such a line, by
+field::
 
     {"level": "error", "msg": "sync of node 7"}                ‹error› sync of node 7
     {"msg": "GET /a", "status": 503, "user": "ann"}            ‹status=5xx› GET /a
     {"severity": 6, "msg": "job ended", "success": false}      ‹info success=false› job ended
 
 This is what an index keeps, and what people read. Whoever hashes it, or reads its words, splits it
-again: the *outcomes* in the quotes belong to the variant, and are nothing else. They are no words
-of the event: two texts are as near as they are without them. All of them count, so nobody can hide
-a text in them.
+again. The *outcomes* in the quotes belong to the variant only: they are no words of the event, and
+two texts are as near as they are without them. Quotes with anything else are text.
 
 Fields come in the order of the tables below, whatever their order in the event is. What gives no
 variant is left out: a status that is no HTTP status, a result that is not one protected word. A
@@ -31,6 +31,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -181,7 +182,9 @@ LETTERS = dict(
 _LETTERED = frozenset(["s", "l", "@l", *_names("level,lvl,severity,sev,log level")])
 _OF_GELF = "short_message"
 _OF_PINO = frozenset(["time", "pid", "hostname", "v"])
-_MARKS = _OF_PINO | {_OF_GELF}
+MARKS = _OF_PINO | {_OF_GELF}
+"""Names of fields that need not have a value: they tell which logger wrote an event."""
+
 
 _MAX_WORD = 48
 _LARGEST = 10**20
@@ -255,7 +258,7 @@ class OutcomeFields:
         """Return which fields of events have to be given, of all that there are."""
         if not self._takes or _NAMES.isdisjoint(names):
             return []
-        return [name for name in names if name in _NAMES or name in _MARKS]
+        return [name for name in names if name in _NAMES or name in MARKS]
 
     def compared(self, document: dict[str, Any], text: bytes) -> bytes:
         """Return what is compared of an event: its text, and what its other fields say.
@@ -290,7 +293,7 @@ class OutcomeFields:
 
     def knows(self, document: dict[str, Any], name: str) -> bool:
         """Return whether a field of an event gives an outcome."""
-        alone = {each: document[each] for each in (name, *_MARKS) if each in document}
+        alone = {each: document[each] for each in (name, *MARKS) if each in document}
         return self.compared(alone, b"text") != b"text"
 
     def _remember(self, given: tuple[object, ...], said: bytes) -> None:
@@ -317,7 +320,7 @@ class OutcomeFields:
         return f"{OPENS}{said}{CLOSES}".encode() if said else b""
 
     def _level(self, name: str, word: str, numbered: Mapping[int, str]) -> str | None:
-        """Return a level's name, as it is written or as its number stands for.
+        """Return a level's name, in lower case.
 
         Args:
             name: the field's own name.
@@ -330,7 +333,7 @@ class OutcomeFields:
         word = adjusted[1] if adjusted else word
         lower = word.lower()
         if lower in self._levels:
-            return word
+            return lower
         if _DIGITS.fullmatch(word):
             return NUMBERED.get(name, numbered if name == "level" else NO_NUMBERS).get(int(word))
         return OTHER_NAMES.get(lower) or (LETTERS.get(lower) if name in _LETTERED else None)
@@ -340,7 +343,7 @@ class OutcomeFields:
         if name in _WORD_FIELDS or (name in _LEVEL_FIELDS and not self._levels):
             lower = word.lower()
             if lower in self._outcomes or (lower in self._levels and name in _WORD_FIELDS):
-                return f"{name}={word}"
+                return f"{name}={lower}"
         if not self._has_status:
             return None
         status = _STATUS.match(word) if name in _STATUS_FIELDS else None
@@ -352,9 +355,10 @@ class OutcomeFields:
 
     def _with_trace(self, text: bytes, traces: list[tuple[str, object]]) -> bytes:
         """Return a text with the first stack trace of the fields, unless it has that."""
-        traces.sort(key=lambda each: (_OWN_RANKS[_OWN_NAMES[each[0]]], _RANKS[each[0]]))
-        for _, value in traces[:MAX_TRACES]:
-            trace = _lines(value)
+        found = [
+            (_OWN_RANKS[_OWN_NAMES[name]], _RANKS[name], _lines(value)) for name, value in traces
+        ]
+        for _, _, trace in sorted(found)[:MAX_TRACES]:
             if b"\n" in trace and self._is_trace(trace) and trace not in text:
                 if has_lines(text) and b"\n" not in text:  # as rsyslog writes them
                     return text + WRITTEN_LINE_END + trace.replace(b"\n", WRITTEN_LINE_END)
@@ -398,21 +402,30 @@ def split(value: bytes) -> Event:
 
 def split_rows(values: Sequence[bytes]) -> tuple[list[int], list[bytes], list[bytes]]:
     """Do the same for many: return the rows that have outcomes, these, and their texts."""
-    return split_quoted(values, _OPENS, _CLOSES, _MAX_OUTCOMES_BYTES)
+    rows, quoted, texts = split_quoted(values, _OPENS, _CLOSES, _MAX_OUTCOMES_BYTES)
+    others = {each for each in set(quoted) if not _are_outcomes(each)}
+    if others:
+        kept = [at for at, each in enumerate(quoted) if each not in others]
+        rows = [rows[at] for at in kept]
+        quoted, texts = [quoted[at] for at in kept], [texts[at] for at in kept]
+    return rows, quoted, texts
+
+
+@lru_cache(MAX_KNOWN)
+def _are_outcomes(quoted: bytes) -> bool:
+    """Return whether `OutcomeFields` writes such outcomes."""
+    if not quoted.isascii():
+        return False
+    level, *rest = words = quoted.decode().split(" ")
+    fields = [word.partition("=") for word in (rest if level in LEVELS else words)]
+    return len(fields) <= MAX_OUTCOMES and all(
+        name in _OWN_RANKS and word and word == word.lower() for name, _, word in fields
+    )
 
 
 def takes_outcomes(recipe: Recipe) -> bool:
     """Return whether a recipe takes fields beside the text."""
     return not recipe.input.fields and bool(recipe.match.variants or recipe.protected)
-
-
-def outcome_words(outcomes: bytes) -> list[bytes]:
-    """Return the words of outcomes that belong to the variant, in lower case.
-
-    >>> outcome_words(b"ERROR status=5xx")
-    [b'error', b'5xx']
-    """
-    return [each.rpartition(b"=")[2] for each in outcomes.lower().split()]
 
 
 def _numbered(document: Mapping[str, object]) -> Mapping[int, str]:

@@ -24,7 +24,6 @@ from stream_dedup.features.outcome_fields import (
     CLOSES,
     OPENS,
     Event,
-    outcome_words,
     split,
     takes_outcomes,
 )
@@ -32,7 +31,7 @@ from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, SUBSTITUTE, UNITS, Token, splitter
 from stream_dedup.features.traces import Trace, has_lines, trace_of
-from stream_dedup.features.variants import LEVELS, STANDS_FOR, is_key
+from stream_dedup.features.variants import LEVELS, is_key
 
 MAX_PATTERN = 300
 """Maximum characters of a pattern."""
@@ -49,6 +48,7 @@ _PAIRS = frozenset((b"()", b"[]", b"{}", b'""'))
 _ALNUM = re.compile(rb"[A-Za-z0-9\x80-\xff]")
 
 _LEVELS = frozenset(level.encode() for level in LEVELS)
+_CLASS = re.compile(rb"[1-5]xx|(?:non)?zero")
 
 _MAX_NAMES = 6
 """A run of more names than this is shown as ``<*>``."""
@@ -147,7 +147,8 @@ class Patterns:
             name + self._masked(text, reading)
             for (name, text), reading in zip(parts, readings, strict=True)
         )
-        text = _quoted(outcomes) + b" ".join(masked).strip()
+        before = b"".join(piece.shown for piece in _outcome_pieces(outcomes))
+        text = before + b" ".join(masked).strip()
         pattern = readable(text, MAX_PATTERN - len(place)) + place
         return Shown(pattern, tuple(dict.fromkeys(variant)))
 
@@ -155,11 +156,11 @@ class Patterns:
         """Return the pieces of an event's pattern, of which none is learned or left out."""
         outcomes, value = self._split(value)
         parts, readings, trace = self._read(value, document)
-        variant = outcome_words(outcomes)
+        variant = outcomes.split()
         variant += [each.word for reading in readings for each in reading.variant]
         if _are_variables(readings):
             readings = [Reading([], []) for _ in parts]
-        pieces = [Piece(_quoted(outcomes))] if outcomes else []
+        pieces = list(_outcome_pieces(outcomes))
         for (name, text), reading in zip(parts, readings, strict=True):
             pieces.append(Piece(b" " + name))
             pieces += self._pieces(text, reading) if self._words else [Piece(text)]
@@ -339,19 +340,29 @@ class _Writing:
         return bytes(self._parts)
 
 
-def _quoted(outcomes: bytes) -> bytes:
-    """Return outcomes as a pattern shows them: as they are in the event."""
-    return OPENS.encode() + outcomes + CLOSES.encode() if outcomes else b""
+def _outcome_pieces(outcomes: bytes) -> Iterator[Piece]:
+    """Yield what is shown of outcomes: classes of statuses and exit codes as in a text."""
+    if not outcomes:
+        return
+    yield Piece(OPENS.encode())
+    for number, each in enumerate(outcomes.split()):
+        name, assigns, word = each.rpartition(b"=")
+        yield Piece((b" " if number else b"") + name + assigns)
+        if assigns and _CLASS.fullmatch(word):
+            yield Piece(b"<%b>" % word, word)
+        else:
+            yield Piece(word)
+    yield Piece(CLOSES.encode())
 
 
-def _named(outcomes: bytes) -> list[str]:
-    """Name log levels and statuses of outcomes."""
-    names = [word.decode("utf-8", "backslashreplace") for word in outcome_words(outcomes)]
-    return [
-        name.upper() if name in LEVELS else name
-        for name in names
-        if name in LEVELS or STANDS_FOR.fullmatch(f"<{name}>")
-    ]
+def _named(outcomes: bytes) -> Iterator[str]:
+    """Name log levels and classes of outcomes."""
+    for each in outcomes.split():
+        word = each.rpartition(b"=")[2]
+        if word in _LEVELS:
+            yield word.decode().upper()
+        elif _CLASS.fullmatch(word):
+            yield word.decode()
 
 
 def _are_variables(readings: Iterable[Reading]) -> bool:

@@ -10,10 +10,9 @@ from typing import NamedTuple, TypeGuard
 
 import msgspec
 
-from stream_dedup.columnar import rows_containing
+from stream_dedup.columnar import rows_beginning, rows_containing
 from stream_dedup.features.outcome_fields import (
     FIRST_BYTE,
-    outcome_words,
     split,
     split_rows,
     takes_outcomes,
@@ -44,12 +43,14 @@ class WithVariants(NamedTuple):
 
     Attributes:
         events: the batch; of an event with outcomes, its text; of a stack trace, its header.
-        variants: by row, the keyed hash of outcomes, or of a trace's exceptions and innermost
-            frames, or both of them XORed. It is XORed into the variant and into the exact hash.
+        outcomes: by row, the keyed hash of outcomes. It is XORed into the variant and into the
+            exact hash, unless there is nothing else to compare.
+        frames: by row, the keyed hash of a trace's exceptions and innermost frames, XORed, too.
     """
 
     events: KernelInput
-    variants: dict[int, int]
+    outcomes: dict[int, int]
+    frames: dict[int, int]
 
 
 Prepared = KernelInput | WithVariants
@@ -122,24 +123,22 @@ class Fingerprinter:
             if self._extractor is None:
                 return segments_of(events)
             return [self._features(event) for event in events]
-        variants: dict[int, int] = {}
-        if self._takes_outcomes:
-            rows, outcomes, texts = split_rows(values)
-            if len(rows) == len(values):
-                values = texts
-            elif rows:
-                values = list(values)
-                for row, text in zip(rows, texts, strict=True):
-                    values[row] = text
-            variants = dict(zip(rows, map(self._outcomes_hash, outcomes), strict=True))
+        outcomes: dict[int, int] = {}
+        if self._takes_outcomes and rows_beginning(values, FIRST_BYTE):
+            rows, quoted, texts = split_rows(values)
+            values = list(values)
+            for row, text in zip(rows, texts, strict=True):
+                values[row] = text
+            outcomes = dict(zip(rows, map(self._outcomes_hash, quoted), strict=True))
+        frames: dict[int, int] = {}
         rows = self._rows_of_lines(values) if self._takes_frames else []
         if rows and (traces := self._traces(values, rows)):
             values = list(values)
             for row, trace in traces.items():
                 values[row] = trace.header
-                variants[row] = variants.get(row, 0) ^ self._frames_hash(trace.variant)
+            frames = {row: self._frames_hash(each.variant) for row, each in traces.items()}
         prepared = self._prepare_texts(values)
-        return WithVariants(prepared, variants) if variants else prepared
+        return WithVariants(prepared, outcomes, frames) if outcomes or frames else prepared
 
     def _prepare_texts(self, values: Sequence[bytes]) -> KernelInput:
         if self._preparer.changes_text:
@@ -165,7 +164,7 @@ class Fingerprinter:
         if found is None:
             if len(self._outcomes) >= MAX_OUTCOMES:
                 self._outcomes.clear()
-            found = self.keyed_hash(b"outcomes\n" + outcomes.lower())
+            found = self.keyed_hash(b"outcomes\n" + outcomes)
             self._outcomes[outcomes] = found
         return found
 
@@ -190,7 +189,7 @@ class Fingerprinter:
         if isinstance(prepared, WithVariants):
             outcomes, text = split(value)
             trace = trace_of(text) if self._takes_frames else None
-            variant = outcome_words(outcomes) + list(() if trace is None else trace.variant)
+            variant = [*outcomes.split(), *(() if trace is None else trace.variant)]
             prepared = prepared.events
         if isinstance(prepared, Segments):
             return self._take_fields(document, prepared, kernel)
@@ -230,12 +229,14 @@ class Fingerprinter:
         """
         if isinstance(prepared, WithVariants):
             numbers = self.fingerprints(prepared.events, full)
-            exact, variants = numbers.exact, numbers.variants
-            empty = self.empty_exact
-            for row, variant in prepared.variants.items():
-                if exact[row] != empty:  # else there is nothing to compare
-                    exact[row] ^= variant
-                    variants[row] ^= variant
+            exact, variants, empty = numbers.exact, numbers.variants, self.empty_exact
+            for row, frames in prepared.frames.items():
+                exact[row] ^= frames
+                variants[row] ^= frames
+            for row, outcomes in prepared.outcomes.items():
+                if exact[row] != empty:
+                    exact[row] ^= outcomes
+                    variants[row] ^= outcomes
             return numbers
         if isinstance(prepared, Segments):
             return self._kernel.scan_segments(prepared, full)
@@ -258,9 +259,11 @@ class Fingerprinter:
     def select(self, prepared: Prepared, indexes: Sequence[int]) -> Prepared:
         """Return the events at `indexes` of a prepared batch."""
         if isinstance(prepared, WithVariants):
-            old = prepared.variants
-            new = {row: old[index] for row, index in enumerate(indexes) if index in old}
-            return WithVariants(self.select(prepared.events, indexes), new)  # type: ignore[arg-type]
+            outcomes, frames = (
+                {row: old[index] for row, index in enumerate(indexes) if index in old}
+                for old in (prepared.outcomes, prepared.frames)
+            )
+            return WithVariants(self.select(prepared.events, indexes), outcomes, frames)  # type: ignore[arg-type]
         if not isinstance(prepared, Segments):
             return [prepared[index] for index in indexes]  # type: ignore[return-value]
         chosen = segments_of([])

@@ -75,7 +75,7 @@ class Templates:
         if self._has_levels or any(learned):
             events = self._replaced(events, learned)
         if isinstance(prepared, WithVariants):
-            prepared = WithVariants(events, prepared.variants)
+            prepared = prepared._replace(events=events)
         else:
             prepared = events
         return list(self._fingerprinter.fingerprints(prepared, full=False).exact)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 
 from stream_dedup.errors import InputError
+from stream_dedup.features.outcome_fields import MARKS
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.io.datasets import (
     ADDED,
@@ -120,7 +121,7 @@ class ParquetTable:
             values = (tuple(map(_text, each)) for each in zip(*columns, strict=True))
             groups = [self._used.group(each) for each in values]
         known = [text or b"" for text in texts]
-        columns = [batch.column(index).to_pylist() for _, index in self._used.beside]
+        columns = [_beside(name, batch.column(index)) for name, index in self._used.beside]
         documents = [self._used.document(each) for each in zip(*columns, strict=True)]
         documents = documents or [{}] * len(known)
         compared = list(map(self._used.compared, documents, known))
@@ -195,6 +196,18 @@ def _filtered(column: pa.Array, chosen: pa.Array) -> pa.Array:
     if other is None:
         return column.filter(chosen)
     return column.cast(other).filter(chosen).cast(column.type)
+
+
+def _beside(name: str, column: pa.Array) -> list[Any]:
+    """Return the values of a column that may say how an event ended; those of times say nothing."""
+    if name in MARKS and not pa.types.is_string(column.type):
+        return [valid or None for valid in column.is_valid().to_pylist()]
+    try:
+        if not pa.types.is_temporal(column.type):
+            return list(column.to_pylist())
+    except (ValueError, OverflowError, pa.ArrowException):  # of times in structs
+        pass
+    return [None] * len(column)
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stream_dedup.clustering.learning import wanted_values
+from stream_dedup.features.outcome_fields import OutcomeFields
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.variants import ENDINGS
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
@@ -102,6 +103,8 @@ class Words:
     def __init__(self, sample: Sample, base: Grouping) -> None:
         self._sample = sample
         self._base = base
+        compared = OutcomeFields(base.recipe).compared
+        self._values = list(map(compared, sample.beside, sample.texts))
         self._fingerprinter = Fingerprinter(base.recipe, sample.key)
         self._kernel = ReferenceKernel(base.recipe, sample.key)
         self._patterns = Patterns(base.recipe)
@@ -109,7 +112,7 @@ class Words:
 
     def variant(self, row: int) -> list[bytes]:
         """Return the words that make the variant of an event."""
-        value, document = self._sample.values[row], self._sample.documents[row]
+        value, document = self._values[row], self._sample.documents[row]
         return self._fingerprinter.take_apart(value, document, self._kernel).variant
 
     def classes(self) -> TokenClasses:
@@ -120,7 +123,7 @@ class Words:
         rows = sorted(range(len(events)), key=lambda row: (-events[row], row))[:MAX_READ]
         limit, room = self._base.recipe.input.max_bytes, MAX_READ_BYTES
         for row in rows:
-            room -= min(limit, len(self._sample.values[row]))
+            room -= min(limit, len(self._values[row]))
             if room < 0:
                 break
             covered += events[row]
@@ -137,7 +140,7 @@ class Words:
         return TokenClasses(counts, protected, share)
 
     def _tokens(self, row: int) -> list[Feature]:
-        value, document = self._sample.values[row], self._sample.documents[row]
+        value, document = self._values[row], self._sample.documents[row]
         return self._fingerprinter.take_apart(value, document, self._kernel).tokens
 
     def _words(self, row: int) -> list[Feature]:
@@ -172,10 +175,10 @@ class Words:
         first: dict[int, int] = {}
         several: defaultdict[int, list[int]] = defaultdict(list)
         slots: dict[int, tuple[int, int]] = {}
-        prepared = self._fingerprinter.prepare(self._sample.values, self._sample.documents)
+        prepared = self._fingerprinter.prepare(self._values, self._sample.documents)
         numbers = self._fingerprinter.fingerprints(prepared, full=True)
         for row, packed in enumerate(numbers.one_offs):
-            if not packed or len(self._sample.values[row]) > MAX_PLACE_BYTES:
+            if not packed or len(self._values[row]) > MAX_PLACE_BYTES:
                 continue
             scope = groups[row], numbers.variants[row]
             for slot in unpack(packed).slots:
@@ -198,7 +201,7 @@ class Words:
         events = self._sample.counts
         counts = {word: sum(events[row] for row in of) for word, of in rows_of.items()}
         ranked = sorted(rows_of, key=lambda word: (-counts[word], word))
-        value, document = self._sample.values[rows[0]], self._sample.documents[rows[0]]
+        value, document = self._values[rows[0]], self._sample.documents[rows[0]]
         words = self._words(rows[0])
         return Place(
             pattern=self._patterns.pattern(value, document, 1 << number),

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from stream_dedup.features.outcome_fields import split
+from stream_dedup.features.outcome_fields import CLOSES, split
 from stream_dedup.model import Summary
 from stream_dedup.ui.patterns import parts
 
@@ -26,18 +26,20 @@ def expression(pattern: str, first: bytes) -> str:
 
     >>> expression("disk <*> is <number> full (95%)", b"disk a is 7 full (95%)")
     'disk.*is.*full \\(95%\\)'
-    >>> expression("‹error› sync of <*>", "‹error› sync of a".encode())
+    >>> expression("‹status=<5xx>› sync of <*>", "‹status=5xx› sync of a".encode())
     'sync of'
 
     Args:
         pattern: the pattern.
         first: the first event.
     """
-    line = split(first).text.split(b"\n", 1)[0].decode("utf-8", "replace")
+    outcomes, text = split(first)
+    pattern = pattern.partition(CLOSES)[2] if outcomes else pattern
+    line = text.split(b"\n", 1)[0].decode("utf-8", "replace")
     gap = " " if line == " ".join(line.split()) else "[[:space:]]+"
     line = " ".join(line.split())
     words: list[str] = []
-    for part in parts(split(pattern.encode()).text.decode()):
+    for part in parts(pattern):
         if not part.kind:
             words += (" ".join(word.split()) for word in _ESCAPE.split(part.text))
     texts = (_SPECIAL.sub(r"\\\g<0>", word).replace(" ", gap) for word in words

@@ -238,6 +238,35 @@ def test_parquet_is_read_from_standard_input_if_it_is_a_file(parquet: Path) -> N
     assert "standard input: Parquet has to be a file" in piped.err
 
 
+def test_columns_beside_the_text_of_parquet_are_compared(tmp_path: Path) -> None:
+    """Whatever else is in the table: times of nanoseconds, also in structs, and dates too far."""
+    path = tmp_path / "log.parquet"
+    rows = [
+        (30, 503, b"ok"),
+        (30, 200, b"ok"),
+        (50, 200, b"ok"),
+        (30, 502, b"ok"),
+        (30, 200, b"no"),
+    ]
+    at = pa.array([1] * len(rows), pa.timestamp("ns"))
+    table = {
+        "message": [f"sync of node {number}" for number in range(len(rows))],
+        "level": pa.array([level for level, _, _ in rows], pa.int16()),
+        "status": pa.array([status for _, status, _ in rows], pa.int64()).cast(
+            pa.decimal128(20, 0)
+        ),
+        "state": pa.array([state for _, _, state in rows], pa.binary()),
+        "time": at,
+        "result": pa.array([2**40] * len(rows), pa.timestamp("s")),
+        "error": pa.StructArray.from_arrays([at], ["at"]),
+        "type": pa.array([None] * len(rows), pa.string()),
+    }
+    pq.write_table(pa.table(table), path)
+    done = run("dedup", "--emit", "drop", path)
+    assert done.code == 0
+    assert pq.read_table(pa.BufferReader(done.out))["level"].to_pylist() == [30, 30, 50, 30]
+
+
 def test_parquet_is_not_written_to_a_terminal(parquet: Path) -> None:
     code, shown, _, _ = on_terminal("dedup", parquet, out=True, err=True)
 

@@ -26,6 +26,16 @@ def asked(done: Done) -> list[str]:
     return re.findall(r"^[0-9]+\. .*$", done.out.decode(), re.MULTILINE)
 
 
+def test_nothing_is_taken_from_beside_the_text_if_the_recipe_does_not(tmp_path: Path) -> None:
+    lines = [
+        {"level": ["info", "error"][n % 2], "msg": f"session {'abcdefghij'[n]}"} for n in range(10)
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
+    without = ("--set", "match.variants=[]", "--set", "match.protected=[]")
+    assert "‹" not in run("tune", *without, path).out.decode().partition("Are these")[0]
+
+
 def test_questions_come_with_what_answers_them() -> None:
     done = run("tune", ACCOUNTS)
 

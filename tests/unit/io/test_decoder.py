@@ -144,7 +144,7 @@ def test_the_text_of_a_json_line_is_found(
         (
             b'{"level":"ERROR","fields":{"message":"a b","code":404}}',
             {},
-            "‹ERROR code=4xx› a b".encode(),
+            "‹error code=4xx› a b".encode(),
         ),
     ],
 )
