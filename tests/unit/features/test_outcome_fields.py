@@ -237,6 +237,12 @@ def test_the_trace_that_follows_does_not_depend_on_the_order() -> None:
         assert fields.compared(dict(reversed(event.items())), b"x") == f"x\n{TRACE}".encode()
 
 
+def test_outcomes_alone_are_compared_with_nothing() -> None:
+    values = [compared(", ;", level=level).encode() for level in ("info", "error", "info")]
+    kinds = [each.kind.value for each in Deduplicator(LOGS).process(values)]
+    assert kinds == ["passed"] * 3
+
+
 def test_frames_without_words_are_compared() -> None:
     frames = JAVA.partition("\n")[2].encode()
     kinds = [each.kind.value for each in Deduplicator(LOGS).process([frames, frames])]

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from stream_dedup.features.recipe import load_recipe, replace
-from stream_dedup.io.decoder import DecoderOptions
-from stream_dedup.tuning.sample import finest
+from stream_dedup.io.decoder import DecoderOptions, Events
+from stream_dedup.model import Batch, Partition
+from stream_dedup.tuning.sample import Sample, finest
 from stream_dedup.tuning.trials import Grouping
 from tests.unit.tuning.helpers import LOGS, sample_of
 
@@ -21,6 +22,13 @@ def json_lines(count: int, **fields: list[str]) -> list[bytes]:
         })
         for n in range(count)
     ]  # fmt: skip
+
+
+def decoded_table(texts: list[str], trace: str) -> Events:
+    """Rows of a table with a stack trace in another column."""
+    values, numbers = [text.encode() for text in texts], range(1, len(texts) + 1)
+    batch = Batch(Partition("t", 0), numbers, values)
+    return Events(batch, values, numbers, [{"stack_trace": trace} for _ in texts], len(texts))
 
 
 def test_events_of_one_pattern_are_kept_once_and_counted() -> None:
@@ -77,6 +85,15 @@ def test_the_bytes_of_the_events_are_bounded() -> None:
 
     assert sample.values == [lines[0], b"short line here"]
     assert sample.left_out == 1
+
+
+def test_what_is_beside_the_texts_is_bounded_too() -> None:
+    trace = "\n".join(["java.io.IOException: a", *["\tat a.b.C(D.java:3)"] * 30])
+    table = decoded_table([f"disk {word} is full" for word in ("one", "two", "six")], trace)
+    sample = Sample(LOGS, max_patterns=9, max_bytes=2 * len(trace))
+    sample.add(table)
+
+    assert (len(sample), sample.left_out) == (1, 2)
 
 
 def test_what_is_compared_with_nothing_is_counted_by_reason() -> None:
