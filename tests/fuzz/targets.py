@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -17,7 +18,8 @@ import hiredis
 from stream_dedup.clustering.linkage import reference_jaccard
 from stream_dedup.columnar import _native as native_columns
 from stream_dedup.columnar import reference as reference_columns
-from stream_dedup.features import _folding, _lines, folding, lines
+from stream_dedup.features import _folding, _lines, folding, lines, outcome_fields
+from stream_dedup.features import _outcome_fields as native_fields
 from stream_dedup.features.prepare import Part
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
 from stream_dedup.fingerprint import _kernel
@@ -428,6 +430,39 @@ def band_entries(source: Source) -> None:
 # ------------------------------------------------------------ columnar
 
 
+DOCUMENT_NAMES = [*sorted(outcome_fields._NAMES)[::300], *outcome_fields.PARENTS, "level", "a", ""]
+TRACE = "Traceback (most recent call last):\n" * 2
+SCALARS = [None, True, 0, 503, 1.0, 0.5, 10**30, "", "ok", "503", "error", TRACE, b"ok", b"a" * 99]
+
+
+def look(native: bool, document: dict[str, Any]) -> list[str]:
+    """What is found in a document, in one order."""
+    values: list[Any] = []
+    traces: list[tuple[str, object]] = []
+    if native:
+        limits = outcome_fields._ROLES, outcome_fields.MAX_FIELDS, outcome_fields._MAX_WORD
+        native_fields.look(document, *limits, values, traces)
+    else:
+        outcome_fields.look(document, values, traces)
+    fields = [values[at : at + 4] for at in range(0, len(values), 4)]
+    return sorted(map(repr, [*fields, *traces]))
+
+
+def documents(source: Source) -> None:
+    """Fields of JSON events beside their text, in objects of at most eight fields."""
+
+    def value(depth: int) -> Any:
+        kind = source.below(4) if depth < 5 else 0
+        if kind == 1:
+            return [value(depth + 1) for _ in range(source.below(3))]
+        return document(depth + 1) if kind > 1 else source.pick(SCALARS)
+
+    def document(depth: int) -> dict[str, Any]:
+        return {source.pick(DOCUMENT_NAMES): value(depth) for _ in range(source.below(9))}
+
+    both(partial(look, True), partial(look, False), document(0))
+
+
 def columns(source: Source) -> None:
     """Columns of equal objects, and codes of any value."""
     pool: list[Any] = [None, b"", b"a", b"a" * 300, *range(300, 310)]
@@ -551,8 +586,8 @@ TARGETS: dict[str, Callable[[Source], None]] = {
     target.__name__: target
     for target in (
         kernel, kernel_parts, kernel_bands, hashes, look_alikes, pieces, passages, tables,
-        entries, garbage, patterns, band_tables, band_entries, columns, batches, resp, numbers,
-        pairs, band_pairs,
+        entries, garbage, patterns, band_tables, band_entries, documents, columns, batches, resp,
+        numbers, pairs, band_pairs,
     )
 }  # fmt: skip
 """By name: each has a folder of inputs in ``corpus``."""
