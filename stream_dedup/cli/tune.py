@@ -40,7 +40,7 @@ from stream_dedup.io.datasets import TableFormat
 from stream_dedup.io.decoder import DecoderOptions, Events
 from stream_dedup.io.files import expand, whole_file
 from stream_dedup.tuning.questions import Tuner
-from stream_dedup.tuning.sample import MAX_PATTERNS, Sample
+from stream_dedup.tuning.sample import MAX_PATTERNS, Sample, finest
 from stream_dedup.tuning.trials import Grouping
 
 MAX_LINES = 1_000_000
@@ -200,7 +200,7 @@ def _read(
                     path,
                     form,
                     reading,
-                    recipe,
+                    finest(recipe),
                     limit=limit - lines,
                     advance=advance,
                     texts_alone=True,

@@ -36,6 +36,17 @@ def test_nothing_is_taken_from_beside_the_text_if_the_recipe_does_not(tmp_path: 
     assert "‹" not in run("tune", *without, path).out.decode().partition("Are these")[0]
 
 
+def test_trials_see_the_other_columns_of_a_table(tmp_path: Path) -> None:
+    """Also if the recipe takes nothing from them."""
+    path = tmp_path / "a.csv"
+    rows = [f"disk {n} is full,{['info', 'error'][n % 2]}" for n in range(40)]
+    path.write_text("\n".join(["msg,level", *rows]))
+    document = run("tune", "-r", "logs-1", "--json", path).objects[0]
+    (question,) = document["questions"]
+    assert 'match.variants = ["level"]' in (question["change"], *question["same_effect"])
+    assert (question["clusters"], question["moved"]) == (2, 20)
+
+
 def test_questions_come_with_what_answers_them() -> None:
     done = run("tune", ACCOUNTS)
 
