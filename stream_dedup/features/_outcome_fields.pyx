@@ -15,7 +15,15 @@ cdef enum:
     PARENT = 8
 
 
-def look(dict document, dict roles, tuple most, Py_ssize_t max_word, list values, list traces, Py_ssize_t depth=0):
+def look(
+    dict document,
+    dict roles,
+    tuple most,
+    Py_ssize_t max_word,
+    list values,
+    list traces,
+    Py_ssize_t depth=0,
+):
     """See `outcome_fields.look`.
 
     Returns:

@@ -148,11 +148,11 @@ OPENTELEMETRY = dict(
 )
 """Those of OpenTelemetry."""
 
-NO_NUMBERS: dict[int, str] = {}
-"""Levels of events of other loggers, whose numbers are not known."""
-
 AZURE = dict(enumerate("trace info warning error critical".split()))
 """Those of Azure's Application Insights."""
+
+NO_NUMBERS: dict[int, str] = {}
+"""Levels of events of other loggers, whose numbers are not known."""
 
 NUMBERED = {
     **dict.fromkeys(["PRIORITY", *_names("syslog severity,severity,sev")], SYSLOG),
@@ -396,19 +396,20 @@ def split(value: bytes) -> Event:
     >>> split("‹error status=5xx› GET /a".encode())
     Event(outcomes=b'error status=5xx', text=b'GET /a')
     """
-    rows, outcomes, texts = split_rows([value])
-    return Event(outcomes[0], texts[0]) if rows else Event(b"", value)
+    (text,), outcomes = split_all([value])
+    return Event(outcomes.get(0, b""), text)
 
 
-def split_rows(values: Sequence[bytes]) -> tuple[list[int], list[bytes], list[bytes]]:
-    """Do the same for many: return the rows that have outcomes, these, and their texts."""
-    rows, quoted, texts = split_quoted(values, _OPENS, _CLOSES, _MAX_OUTCOMES_BYTES)
-    others = {each for each in set(quoted) if not _are_outcomes(each)}
-    if others:
-        kept = [at for at, each in enumerate(quoted) if each not in others]
-        rows = [rows[at] for at in kept]
-        quoted, texts = [quoted[at] for at in kept], [texts[at] for at in kept]
-    return rows, quoted, texts
+def split_all(values: Sequence[bytes]) -> tuple[list[bytes], dict[int, bytes]]:
+    """Do the same for many: return their texts, and the outcomes of the rows that have some."""
+    texts = list(values)
+    found = split_quoted(values, _OPENS, _CLOSES, _MAX_OUTCOMES_BYTES)
+    known = {each for each in set(found[1]) if _are_outcomes(each)}
+    outcomes: dict[int, bytes] = {}
+    for row, quoted, text in zip(*found, strict=True):
+        if quoted in known:
+            texts[row], outcomes[row] = text, quoted
+    return texts, outcomes
 
 
 @lru_cache(MAX_KNOWN)

@@ -14,7 +14,7 @@ from stream_dedup.columnar import rows_beginning, rows_containing
 from stream_dedup.features.outcome_fields import (
     FIRST_BYTE,
     split,
-    split_rows,
+    split_all,
     takes_outcomes,
 )
 from stream_dedup.features.prepare import NO_SALT, FeatureExtractor, Part, Preparer, Salt
@@ -125,11 +125,8 @@ class Fingerprinter:
             return [self._features(event) for event in events]
         outcomes: dict[int, int] = {}
         if self._takes_outcomes and rows_beginning(values, FIRST_BYTE):
-            rows, quoted, texts = split_rows(values)
-            values = list(values)
-            for row, text in zip(rows, texts, strict=True):
-                values[row] = text
-            outcomes = dict(zip(rows, map(self._outcomes_hash, quoted), strict=True))
+            values, quoted = split_all(values)
+            outcomes = {row: self._outcomes_hash(each) for row, each in quoted.items()}
         frames: dict[int, int] = {}
         rows = self._rows_of_lines(values) if self._takes_frames else []
         if rows and (traces := self._traces(values, rows)):

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 
 from stream_dedup.columnar import replace_words, rows_containing
 from stream_dedup.features.lines import LineReader, learned_words
-from stream_dedup.features.outcome_fields import split, takes_outcomes
+from stream_dedup.features.outcome_fields import split_all, takes_outcomes
 from stream_dedup.features.recipe import Recipe, replace
 from stream_dedup.features.variants import LEVELS
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter, KernelInput, WithVariants
@@ -69,7 +69,7 @@ class Templates:
             learned: of each the words that vary, see `Summary.learned`; nothing: none does.
         """
         if self._takes_outcomes:
-            firsts = [split(first).text for first in firsts]
+            firsts, _ = split_all(firsts)
         prepared = self._fingerprinter.prepare(firsts, documents)
         events = prepared.events if isinstance(prepared, WithVariants) else prepared
         if self._has_levels or any(learned):

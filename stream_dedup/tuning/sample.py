@@ -73,8 +73,7 @@ class Sample:
 
     Attributes:
         key: the hash key of the trials, so that all of them compare equal hashes.
-        values: what is compared of the events.
-        texts: their texts.
+        texts: the events' texts.
         beside: of JSON events, the fields beside the text that a trial may take.
         documents: the decoded events, if the recipe takes fields.
         counts: how many events each pattern has.
@@ -93,7 +92,6 @@ class Sample:
         grouped_by: Sequence[str] = (),
     ) -> None:
         self.key = HashKey.random()
-        self.values: list[bytes] = []
         self.texts: list[bytes] = []
         self.beside: list[dict[str, Any]] = []
         self.documents: list[object] = []
@@ -113,7 +111,7 @@ class Sample:
         self._known: dict[tuple[str, int, tuple[str | None, ...]], int] = {}
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.texts)
 
     @property
     def takes_fields(self) -> bool:
@@ -151,7 +149,7 @@ class Sample:
             key = groups[row] if groups else "", exact, fields
             number = known.get(key)
             if number is None:
-                number = self._keep(events, row, values[row], key)
+                number = self._keep(events, row, len(values[row]), key)
                 if number is None:
                     self.left_out += 1
                     continue
@@ -162,18 +160,21 @@ class Sample:
         self,
         events: Events,
         row: int,
-        value: bytes,
+        size: int,
         key: tuple[str, int, tuple[str | None, ...]],
     ) -> int | None:
-        """Keep the first event of a pattern; return its number, or None if there is no room."""
-        size = max(len(events.raws[row]), len(value))
-        if len(self.values) >= self._max_patterns or size > self._room:
+        """Keep the first event of a pattern, of `size` bytes, or more as it was read.
+
+        Returns:
+            Its number; None if there is no room.
+        """
+        size = max(len(events.raws[row]), size)
+        if len(self.texts) >= self._max_patterns or size > self._room:
             return None
         self._room -= size
-        number = self._known[key] = len(self.values)
+        number = self._known[key] = len(self.texts)
         batch = events.batch
         document = events.documents[row] or {}
-        self.values.append(value)
         self.texts.append(batch.values[row])
         self.beside.append({name: document[name] for name in self._outcomes.columns(document)})
         self.documents.append(batch.documents[row] if batch.documents else None)

@@ -34,7 +34,7 @@ def decoded_table(texts: list[str], trace: str) -> Events:
 def test_events_of_one_pattern_are_kept_once_and_counted() -> None:
     sample = sample_of([b"disk 1 is full", b"link 1 is up", b"disk 2 is full", b"link 2 is down"])
 
-    assert sample.values == [
+    assert sample.texts == [
         b"disk 1 is full",
         b"link 1 is up",
         b"link 2 is down",
@@ -57,11 +57,7 @@ def test_each_trial_decides_what_counts_beside_the_text(name: str) -> None:
     sample = sample_of(json_lines(12, level=["info", "warn", "error"]), load_recipe(name))
 
     assert sample.texts == [b"disk 0 is full", b"disk 1 is full", b"disk 2 is full"]
-    assert [value.decode() for value in sample.values] == [
-        "‹info› disk 0 is full",
-        "‹warn› disk 1 is full",
-        "‹error› disk 2 is full",
-    ]
+    assert sample.beside == [{"level": "info"}, {"level": "warn"}, {"level": "error"}]
     assert list(sample.counts) == [4, 4, 4]
     for variants, clusters in ((["level"], 3), (["status"], 1)):
         trial = Grouping(replace(LOGS, match={"variants": variants}), sample, None)
@@ -83,7 +79,7 @@ def test_the_bytes_of_the_events_are_bounded() -> None:
     lines = [b"word " * 100 + b"one", b"short line here", b"word " * 100 + b"two"]
     sample = sample_of(lines, max_bytes=520)
 
-    assert sample.values == [lines[0], b"short line here"]
+    assert sample.texts == [lines[0], b"short line here"]
     assert sample.left_out == 1
 
 
