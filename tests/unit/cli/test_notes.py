@@ -131,6 +131,9 @@ def test_events_that_merge_and_differ_in_a_level_or_status_are_noted(
     [
         ['{"msg":"a b","level":"info"}', '{"msg":"a b","level":"INFO"}'],
         ['{"msg":"a b","status":200}', '{"msg":"a b","status":204}'],
+        ['{"msg":"a b","status":200}', '{"msg":"a b","status":"200 OK"}'],
+        ['{"msg":"a b","level":"info"}', '{"msg":"a b","level":"Information"}'],
+        ['{"msg":"a b","pid":1,"level":30}', '{"msg":"a b","pid":1,"level":"info"}'],
         ['{"msg":"a b","status":{"a":1}}', '{"msg":"a b","status":{"a":2}}', '{"msg":"a b"}'],
         ['{"msg":"a b","level":""}', '{"msg":"a b","level":null}', '{"msg":"a","levels":"b"}'],
         ["level=info a b", "level=error a b"],
