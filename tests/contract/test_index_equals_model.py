@@ -260,7 +260,7 @@ class Model:
         """The cluster that an exact hash leads to.
 
         On many nodes each that has it: of those on one shard with what the event would open the one
-        with the least id, or else the oldest.
+        with the least id, or else the most similar, and of equally similar ones the oldest.
         """
         name = query.group, query.exact
         if not self.on_many_nodes:
@@ -269,11 +269,15 @@ class Model:
         live = [c for c in self.clusters if name in c.names and c.takes(query)]
         here = [c for c in live if c.identity & 0xFF == identity & 0xFF]
         return min(here, key=lambda c: c.identity, default=None) or min(
-            live, key=lambda c: (self.distance_of(c, query), c.opened_us, c.identity), default=None
+            live, key=lambda c: self.order_of(c, query), default=None
         )
 
-    def distance_of(self, cluster: Cluster, query: Query) -> int:
-        return self.distance(cluster.query.fingerprint, query.fingerprint)
+    def order_of(self, cluster: Cluster, query: Query) -> tuple[float, int, int, int]:
+        """Of several clusters that take an event the least one is preferred."""
+        jaccard = (sketches if self.is_bands else linkage).reference_jaccard
+        similarity = jaccard(cluster.query.sketch, query.sketch)
+        distance = self.distance(cluster.query.fingerprint, query.fingerprint)
+        return -similarity, distance, cluster.opened_us, cluster.identity
 
     def open(self, own: Cluster | None, identity: int, query: Query, now_us: int) -> Resolution:
         if own:
@@ -306,16 +310,13 @@ class Model:
         reached = any(self.distance(f, query.fingerprint) <= most for f in cluster.fingerprints)
         if not reached or cluster.query.group != query.group or not cluster.takes(query):
             return None
-        ours, theirs = cluster.query.sketch, query.sketch
-        similarity = (sketches if self.is_bands else linkage).reference_jaccard(ours, theirs)
-        distance = self.distance(cluster.query.fingerprint, query.fingerprint)
         least = self.match.jaccard
         if self.is_bands:
+            ours, theirs = cluster.query.sketch, query.sketch
             few = min(sketches.features(ours), sketches.features(theirs))
             least = sketches.threshold(least, few)
-        if similarity < least:
-            return None
-        return -similarity, distance, cluster.opened_us, cluster.identity
+        order = self.order_of(cluster, query)
+        return None if -order[0] < least else order
 
     def distance(self, one: int, other: int) -> int:
         if self.is_bands:
@@ -916,3 +917,22 @@ def test_events_behind_a_reopened_cluster_find_it_by_its_words(
         history.resolve(number=0, batch=[])  # what is pending, again
     finally:
         history.teardown()
+
+
+def test_late_text_joins_the_most_similar_of_two_clusters(request: pytest.FixtureRequest) -> None:
+    """The text has joined one, and another after that had expired for it."""
+
+    class Fingerprints(Histories):
+        bound: ClassVar = [SPREAD_ADAPTERS["spread"].bind(request)]
+        scene: ClassVar = MANY["fingerprints, many"]
+
+    same_words, same_fingerprint, text = 0, 4, 3
+    events = [(same_words, 0), (text, 0), (same_fingerprint, 600), (text, 0), (text, -140)]
+    batch = [(number, delay_s, "", True) for number, delay_s in events]
+    for _ in range(4):  # a random key chooses shards: on that of the text is neither, mostly
+        history = Fingerprints()
+        try:
+            history.resolve(number=0, batch=batch)
+            assert len({answer.cluster for answer in history.readers[0].answers}) == 2
+        finally:
+            history.teardown()
