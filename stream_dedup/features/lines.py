@@ -40,7 +40,7 @@ An empty value (``key=,``, ``""``, ``[]`` behind a key) is a variable too. Runs 
 more and of four dashes or more, and the escape sequences of terminals, separate tokens; so do the
 control characters that rsyslog writes with digits (`LineReader.without_escapes`).
 
-At last, a group of 2 to 24 tokens that holds a placeholder and repeats in a row is kept once: a
+At last, a group of 2 to 32 tokens that holds a placeholder and repeats in a row is kept once: a
 list of alike items, of any length, is one item. Items with different outcomes are not alike.
 
 A line of variables alone, such as ``[<02114408>] do_page_fault+0x12f/0x446``, says something after
@@ -86,8 +86,8 @@ MAX_WORDS = 2
 LEAST_LETTERS = 3
 """Least bytes of a name in a line of variables."""
 
-MAX_GROUP = 24
-"""Maximum tokens of a group that is kept once."""
+MAX_GROUP = 32
+"""Maximum tokens of a group that is kept once: the kernel looks for two in the 64 last tokens."""
 
 ALL_ASSIGNED = 48
 """The bit, in a mask of words, of all words that are assigned."""

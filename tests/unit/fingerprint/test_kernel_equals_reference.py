@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dedup.clustering.linkage import reference_admitting, reference_jaccard
+from stream_dedup.features.lines import MAX_GROUP
 from stream_dedup.features.prepare import NO_SALT, Part
 from stream_dedup.features.recipe import Recipe, load_recipe, replace, shipped
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter, segments_of
@@ -179,6 +180,18 @@ few_words = st.sampled_from([b"a", b"b", b"c", b"user", b"failed", b"7"])
 def test_keys_of_patterns_equal_the_reference(words: list[bytes], repeat: int) -> None:
     recipe = replace(load_recipe("logs"), match__learn=5)
     line = b" ".join(words * repeat)
+
+    assert reference(recipe).scan([line], full=True) == native(recipe).scan([line], full=True)
+
+
+@pytest.mark.parametrize("size", [2, 24, MAX_GROUP - 1, MAX_GROUP, MAX_GROUP + 1])
+@given(data=st.data(), repeat=st.integers(2, 5))
+def test_repeated_groups_equal_the_reference(size: int, data: st.DataObject, repeat: int) -> None:
+    group = [b"w" + b"x" * number for number in range(size)]
+    for place in data.draw(st.sets(st.integers(0, size - 1), min_size=1, max_size=3)):
+        group[place] = b"7"
+    line = b" ".join([b"begin", *group * repeat, b"end"])
+    recipe = load_recipe("logs")
 
     assert reference(recipe).scan([line], full=True) == native(recipe).scan([line], full=True)
 
