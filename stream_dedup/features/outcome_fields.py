@@ -33,11 +33,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from stream_dedup.columnar import split_quoted
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.features.traces import WRITTEN_LINE_END, has_lines, trace_of
+from stream_dedup.features.traces import TRACEBACKS, WRITTEN_LINE_END, has_lines, trace_of
 from stream_dedup.features.variants import LEVELS
 from stream_dedup.native import extension
 
@@ -103,7 +103,7 @@ EXIT_FIELDS = tuple(
 
 TRACE_FIELDS = (
     *_names("stack trace,error stack trace,extended stack trace,exc info,exc text,exception"),
-    *_names("traceback,stack,full message"),
+    *_names("traceback,backtrace,stack,full message"),
     "@x",  # Serilog
 )
 """Names of stack traces; the first one counts that holds one."""
@@ -165,7 +165,8 @@ NUMBERED = {
 OTHER_NAMES = dict(
     pair.split("=")
     for pair in (
-        "information=info informational=info verbose=trace vrb=trace emergency=emerg dpanic=panic"
+        "information=info informational=info verbose=trace vrb=trace emergency=emerg dpanic=panic "
+        "config=debug fine=debug finer=trace finest=trace"  # java.util.logging's
     ).split()
 )
 """Levels by other names than `variants.LEVELS`, in lower case."""
@@ -186,6 +187,7 @@ MARKS = _OF_PINO | {_OF_GELF}
 """Names of fields that need not have a value: they tell which logger wrote an event."""
 
 
+_QUOTES = "`'"
 _MAX_WORD = 48
 _LARGEST = 10**20
 OPENS, CLOSES = "‹", "› "
@@ -505,13 +507,42 @@ def fastest_look() -> Look:
 
 
 def _lines(value: object) -> bytes:
-    """Return a trace, which may be given as a list of its lines."""
+    """Return a trace, which may be given as a list: of its lines, its frames or its exceptions."""
     if isinstance(value, bytes):
         return value
-    if isinstance(value, list):  # Elasticsearch leaves out the indents
-        lines = (line for line in value if isinstance(line, str))
-        value = "\n".join(f"\t{line}" if line.startswith("at ") else line for line in lines)
+    if isinstance(value, list):
+        if any(isinstance(each, dict) and "frames" in each for each in value):
+            value = value[::-1]  # structlog's: an exception comes before its cause
+        value = "\n".join(chain.from_iterable(map(_lines_of, value)))
     return str(value).encode("utf-8", "surrogatepass")
+
+
+def _lines_of(element: object) -> Iterator[str]:
+    """Yield the lines of an element of a list that is a trace, as a trace in a file has them."""
+    if isinstance(element, str):
+        place, _, name = element.partition(":in ")
+        if element.startswith("at "):  # Elasticsearch leaves out the indents
+            yield f"\t{element}"
+        elif name and place[-1:].isdigit():  # Ruby's: app/cart.rb:7:in 'Cart#add'
+            yield f"\tat {name.strip(_QUOTES)} ({place}:0)"
+        else:
+            yield element
+    elif isinstance(element, dict):
+        frames = element.get("frames")
+        if isinstance(frames, list):  # structlog's, as Python prints them
+            yield TRACEBACKS[0].decode()
+            for frame in filter(_is_dict, frames):
+                place = f'{frame.get("filename")}", line {frame.get("lineno")}'
+                yield f'  File "{place}, in {frame.get("name")}'
+            yield f"{element.get('exc_type')}: {element.get('exc_value')}"
+        elif "class" in element and "method" in element:  # Log4j's
+            yield f"\tat {element['class']}.{element['method']}({element.get('file')})"
+        elif "func" in element:  # zerolog's
+            yield f"\tat {element['func']} ({element.get('source')}:{element.get('line')}:0)"
+
+
+def _is_dict(value: object) -> TypeGuard[dict[str, object]]:
+    return isinstance(value, dict)
 
 
 def _word(value: object) -> str | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +26,7 @@ from stream_dedup.features.outcome_fields import (
 )
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import load_recipe, replace
+from stream_dedup.features.traces import trace_of
 from stream_dedup.features.values import SlotReader
 from stream_dedup.features.variants import LEVELS, OUTCOMES
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
@@ -58,6 +61,8 @@ def said(**fields: object) -> str:
         ({"log.level": "info"}, "info"),
         ({"log": {"level": "info"}}, "info"),
         ({"@l": "Verbose"}, "trace"),
+        ({"level": "FINE"}, "debug"),
+        ({"levelName": "FINEST"}, "trace"),
         ({"LogLevel": "Information"}, "info"),
         ({"level": 30, "pid": 17, "hostname": "a"}, "info"),
         ({"level": 50.0, "time": "2026-01-01", "v": 0}, "error"),
@@ -214,6 +219,56 @@ def test_a_stack_trace_follows_the_text(field: str, trace: str) -> None:
 def test_a_trace_may_be_a_list_of_lines() -> None:
     lines: list[object] = [*TRACE.split("\n"), None, 7]
     assert compared("a b", stackTrace=lines) == f"a b\n{TRACE}"
+
+
+def frames_of(**field: object) -> tuple[str, ...]:
+    """The frames of a trace that follows a text: the innermost one, and the program's own."""
+    trace = trace_of(compared("a b", **field).encode())
+    return tuple(frame.decode() for frame in trace.frames) if trace else ()
+
+
+def test_a_trace_may_be_a_list_of_frames() -> None:
+    log4j = [
+        {"class": "java.lang.Integer", "method": "parseInt", "file": "Integer.java", "line": 652},
+        {"class": "shop.Cards", "method": "charge", "file": "Cards.java", "line": 4},
+    ]
+    assert frames_of(thrown={"extendedStackTrace": log4j}) == (
+        "java.lang.Integer.parseInt",
+        "shop.Cards.charge",
+    )
+    zerolog = [
+        {"func": "charge", "line": "20", "source": "cards.go"},
+        {"func": "main", "line": "9", "source": "main.go"},
+    ]
+    assert frames_of(stack=zerolog) == ("charge (cards.go)",)
+    for quotes in ("`'", "''"):  # as of Ruby 3.4
+        ruby = [f"app/cart.rb:{line}:in {quotes[0]}add{quotes[1]}" for line in (7, 9)]
+        assert frames_of(backtrace=ruby) == ("add (app/cart.rb)",)
+
+
+def test_exceptions_as_structlog_writes_them_are_traces() -> None:
+    def fail(name: str) -> list[Any]:
+        try:
+            try:
+                int(name)
+            except ValueError as error:
+                raise KeyError(name) from error
+        except KeyError:
+            event = structlog.processors.dict_tracebacks(None, "", {"exc_info": sys.exc_info()})
+        return list(event["exception"])
+
+    exception = fail("x")
+    assert frames_of(exception=exception) == ("fail (features/test_outcome_fields.py)",)
+    lines = compared("a b", exception=exception).split("\n")
+    assert [line for line in lines if "Error: " in line] == [
+        "ValueError: invalid literal for int() with base 10: 'x'",  # the cause comes first
+        "KeyError: 'x'",
+    ]
+
+
+@pytest.mark.parametrize("value", [[{}], [{"frames": [7, {}]}, 7], [{"func": 1}], [[{"func": 1}]]])
+def test_a_list_of_anything_is_no_error(value: list[Any]) -> None:
+    assert compared("a b", level="error", stack=value).startswith("‹error› a b")
 
 
 def test_lines_as_rsyslog_writes_them_stay_lines() -> None:
