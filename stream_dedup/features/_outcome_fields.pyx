@@ -5,6 +5,8 @@
 from cpython.dict cimport PyDict_Next
 from cpython.object cimport PyObject
 
+from stream_dedup.features.outcome_fields import LOG4J_FRAMES
+
 cdef extern from "Python.h":
     PyObject* PyDict_GetItemWithError(dict, object) except? NULL  # borrowed
 
@@ -51,6 +53,8 @@ def look(
             if len(value) > max_word or kinds & TEXT:
                 continue
         elif kind is dict:
+            if kinds & TRACE and LOG4J_FRAMES in <dict>value:
+                traces.append((name, value))
             if kinds & PARENT and depth + 1 < len(most):
                 if look(value, roles, most, max_word, values, traces, depth + 1) < 0:
                     return -1

@@ -37,7 +37,13 @@ from typing import Any, NamedTuple, TypeGuard
 
 from stream_dedup.columnar import split_quoted
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.features.traces import TRACEBACKS, WRITTEN_LINE_END, has_lines, trace_of
+from stream_dedup.features.traces import (
+    CAUSES,
+    TRACEBACKS,
+    WRITTEN_LINE_END,
+    has_lines,
+    trace_of,
+)
 from stream_dedup.features.variants import LEVELS
 from stream_dedup.native import extension
 
@@ -102,11 +108,15 @@ EXIT_FIELDS = tuple(
 """Names of exit codes, error numbers and counts of failures."""
 
 TRACE_FIELDS = (
+    "thrown",  # Log4j's
     *_names("stack trace,error stack trace,extended stack trace,exc info,exc text,exception"),
     *_names("traceback,backtrace,stack,full message"),
     "@x",  # Serilog
 )
 """Names of stack traces; the first one counts that holds one."""
+
+LOG4J_FRAMES = "extendedStackTrace"
+"""Name of the frames of an object that is an exception, as Log4j writes it."""
 
 PARENTS = (
     *("res", "response", "http", "httpRequest", "http.response", "responseStatus", "log", "event"),
@@ -468,6 +478,8 @@ def look(
             if len(value) > _MAX_WORD or role & _TEXT:
                 continue
         elif kind is dict:
+            if role & _TRACE and LOG4J_FRAMES in value:
+                traces.append((name, value))
             if role & _PARENT and depth + 1 < len(MAX_FIELDS):
                 look(value, values, traces, depth + 1)
             if not role & _LEVEL:
@@ -507,10 +519,12 @@ def fastest_look() -> Look:
 
 
 def _lines(value: object) -> bytes:
-    """Return a trace, which may be given as a list: of its lines, its frames or its exceptions."""
+    """Return a trace, which may be given as a list, or as an object."""
     if isinstance(value, bytes):
         return value
-    if isinstance(value, list):
+    if isinstance(value, dict):
+        value = "\n".join(_lines_of_log4j(value))
+    elif isinstance(value, list):
         if any(isinstance(each, dict) and "frames" in each for each in value):
             value = value[::-1]  # structlog's: an exception comes before its cause
         value = "\n".join(chain.from_iterable(map(_lines_of, value)))
@@ -539,6 +553,18 @@ def _lines_of(element: object) -> Iterator[str]:
             yield f"\tat {element['class']}.{element['method']}({element.get('file')})"
         elif "func" in element:  # zerolog's
             yield f"\tat {element['func']} ({element.get('source')}:{element.get('line')}:0)"
+
+
+def _lines_of_log4j(thrown: dict[str, object]) -> Iterator[str]:
+    """Yield the lines of an exception and its causes that are objects."""
+    exception: object = thrown
+    begin = ""
+    while isinstance(exception, dict):
+        yield f"{begin}{exception.get('name')}: {exception.get('message')}"
+        frames = exception.get(LOG4J_FRAMES)
+        if isinstance(frames, list):
+            yield from chain.from_iterable(map(_lines_of, frames))
+        exception, begin = exception.get("cause"), CAUSES[0].decode()
 
 
 def _is_dict(value: object) -> TypeGuard[dict[str, object]]:

@@ -232,10 +232,11 @@ def test_a_trace_may_be_a_list_of_frames() -> None:
         {"class": "java.lang.Integer", "method": "parseInt", "file": "Integer.java", "line": 652},
         {"class": "shop.Cards", "method": "charge", "file": "Cards.java", "line": 4},
     ]
-    assert frames_of(thrown={"extendedStackTrace": log4j}) == (
-        "java.lang.Integer.parseInt",
-        "shop.Cards.charge",
-    )
+    frames = ("java.lang.Integer.parseInt", "shop.Cards.charge")
+    assert frames_of(stackTrace=log4j) == frames
+    cause = {"name": "java.lang.NumberFormatException", "extendedStackTrace": log4j}
+    thrown = {"name": "shop.OrderFailed", "message": "order 7", "cause": cause}
+    assert frames_of(thrown=thrown | {"extendedStackTrace": log4j[1:]}) == frames
     zerolog = [
         {"func": "charge", "line": "20", "source": "cards.go"},
         {"func": "main", "line": "9", "source": "main.go"},
