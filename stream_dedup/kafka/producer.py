@@ -116,6 +116,7 @@ class KafkaProducer:
         self._group_id = group_id
         self._prefix = transactional_prefix
         self._shared: AIOKafkaProducer | None = None
+        self._ends: dict[AIOKafkaProducer, asyncio.Future[None]] = {}  # done when it is discarded
         self._starting = asyncio.Lock()
         self._kept: KafkaAdmin | None = None
         self._connecting = asyncio.Lock()
@@ -180,6 +181,7 @@ class KafkaProducer:
         if self._stopped:  # meanwhile
             await _stop(producer)
             self._refuse_if_stopped()
+        self._ends[producer] = asyncio.get_running_loop().create_future()
         return producer
 
     def _refuse_if_stopped(self) -> None:
@@ -195,9 +197,16 @@ class KafkaProducer:
         _abandon(producer)
         if producer is self._shared:
             self._shared = None
+        self._end(producer)
         task = asyncio.ensure_future(_stop(producer))
         self._stopping.add(task)
         task.add_done_callback(self._stopping.discard)
+
+    def _end(self, producer: AIOKafkaProducer) -> None:
+        """Let nobody wait for a producer that is about to be stopped."""
+        end = self._ends.pop(producer, None)
+        if end is not None:
+            end.set_result(None)
 
     async def open(self, partition: Partition) -> PartitionProducer:
         if not self._prefix:
@@ -209,6 +218,7 @@ class KafkaProducer:
             await producer.begin_transaction()
             await producer.abort_transaction()
         except (errors.KafkaError, OSError) as error:
+            self._end(producer)
             await _stop(producer)
             fail(f"no transactions as {name}", error)
         except BaseException:
@@ -269,7 +279,7 @@ class KafkaProducer:
         packed = await self._packer.pack(outgoing, delivery)
         sent: list[asyncio.Future[Any]] = []
         try:
-            await self._send(packed, delivery, sent)
+            await self._send_until_discarded(packed, delivery, sent)
             if sent:
                 await asyncio.wait(sent)
         except BaseException:
@@ -281,6 +291,25 @@ class KafkaProducer:
         failed = [(each, error) for each, error in outcomes if error is not None]
         if failed:
             await self._fail(failed, delivery)
+
+    async def _send_until_discarded(
+        self, packed: Sequence[Packed], delivery: Delivery, sent: list[asyncio.Future[Any]]
+    ) -> None:
+        """As `_send`, but until another delivery discards the producer.
+
+        It may be asking about a topic that was deleted. A driver that was stopped never answers.
+        """
+        end = self._ends.get(delivery.producer)
+        if end is None:
+            return  # discarded while the batches were packed
+        sending = asyncio.ensure_future(self._send(packed, delivery, sent))
+        try:
+            await asyncio.wait([sending, end], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sending.cancel()
+        await asyncio.wait([sending])
+        if not sending.cancelled():
+            sending.result()
 
     async def _send(
         self, packed: Sequence[Packed], delivery: Delivery, sent: list[asyncio.Future[Any]]
@@ -361,6 +390,7 @@ class KafkaProducer:
         self._stopped = True
         producer, self._shared = self._shared, None
         if producer is not None:
+            self._end(producer)
             await _stop(producer)
         if self._stopping:
             await asyncio.wait(self._stopping)

@@ -212,6 +212,30 @@ def test_what_follows_an_unsent_batch_is_sent_after_it(kafka: Kafka) -> None:
     assert first_copies == values
 
 
+def test_a_delivery_that_waits_for_a_topic_goes_on_with_another_producer(kafka: Kafka) -> None:
+    """Another delivery has discarded the producer, which was asking about the topic."""
+    topic = kafka.fresh_topic()
+    outgoing = [Outgoing(topic, 0, Records.of([Record(-1, 1, None, b"event")]))]
+    sink = KafkaProducer(options={"bootstrap_servers": kafka.bootstrap}, group_id="group")
+
+    async def send() -> None:
+        await sink.send(outgoing, drop_refused)
+        sink.discard(await sink._producer())  # the next one does not know the topic yet
+        kafka.delete_topic(topic)
+        producer = await sink._producer()
+        waiting = asyncio.ensure_future(sink.send(outgoing, drop_refused))
+        await until(lambda: topic in producer.client._topics)
+        sink.discard(producer)
+        kafka.create_topic(topic)
+        async with asyncio.timeout(20):  # the producer would be asked for 40 s
+            await waiting
+        assert not sink._ends.keys() - {await sink._producer()}
+        await sink.stop()
+
+    asyncio.run(send())
+    assert [record.value for record in kafka.consume(topic)] == [b"event"]
+
+
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_sink_stopped_while_it_starts_leaves_no_producer(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch, *, transactional: bool
