@@ -48,7 +48,7 @@ nobody can change anything: keep the port inside your network.
 blocked for {stuck} s: restart the worker |
 | `/readyz` | `{{"ready": false, "reasons": [{{"name": …, "reason": …, "for_s": …}}]}}` | 503 \
 while there is a reason: a restart does not help |
-| `/` | [a status page](how-to/monitoring.md#look) for people | 200 |
+| `/` | [a status page](how-to/monitoring.md#status-page) for people | 200 |
 
 A worker that waits for Redis or Kafka is alive but not ready: it continues by itself when they are
 back.

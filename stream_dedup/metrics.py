@@ -147,7 +147,7 @@ COUNTERS: dict[Counter, Metric] = {
     ),
     "withheld_events_total": Metric(
         (*_P, "limit"),
-        "Events of delivered batches that did not leave, as people's rules mute or limit them.",
+        "Events of delivered batches that were not written, as rules mute or limit their patterns.",
     ),
     "redelivered_total": Metric(_P, "Events delivered again, with the same decision as before."),
     "replayed_total": Metric(

@@ -86,8 +86,8 @@ class Decision(NamedTuple):
             None when passed, or if nobody asked for it.
         varied: bit i for each word i of the event that stood for a learned variable of the cluster
             when this was decided; 0 if nobody asked for it.
-        withheld: the kind of the rule by which the event does not leave where duplicates do:
-            ``mute`` or ``keep``; empty if it leaves. It is counted like any other.
+        withheld: the kind of the rule by which the event is not written where duplicates are:
+            ``mute`` or ``keep``; empty if it is written. It is counted like any other.
     """
 
     kind: Kind

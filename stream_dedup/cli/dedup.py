@@ -187,7 +187,7 @@ MAX_NAME = 120
 @quiet_option
 @click.pass_context
 def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
-    """Remove near-duplicates from files, pipes, or standard input.
+    """Merge near-duplicates in files, pipes, or standard input.
 
     Reads text or JSON lines from FILEs (plain, gzip, Zstandard, xz or bzip2; also patterns such as
     'logs/*.gz'), or from standard input, live, without FILE or for "-". Writes to standard output.

@@ -160,7 +160,7 @@ class Writer:
     Attributes:
         places: where clusters were seen.
         largest: the largest clusters, for statistics.
-        withheld: events that did not leave, by the kind of the rule that withheld them.
+        withheld: events that were not written, by the kind of the rule that withheld them.
     """
 
     def __init__(

@@ -55,8 +55,8 @@ def plan(context: click.Context, kind: str, k: int, width: str, capacity: int, b
     for the index in Redis. Times are estimates for one core. Candidates are estimated for random
     fingerprints in memory, and for log lines, which are more similar to each other, in Redis. A
     minhash recipe uses no tables: it looks up fingerprints by equality. A recipe of bands (text,
-    documents, records) needs no plan: it has sixteen tables of keys, 210 bytes a fingerprint in
-    memory, and reads at most 256 entries a query, however many are stored.
+    messages, documents, records) has one layout only: sixteen tables of keys, 210 bytes a
+    fingerprint in memory, and at most 256 entries read for a query, however many are stored.
 
     The last line says when one node of Redis is too slow for one group, and how many nodes pay then
     (docs/giant-domain.md).

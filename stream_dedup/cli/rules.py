@@ -176,8 +176,8 @@ def rules() -> None:
     always_variable PATTERN --value WORD    events that differ only there are one cluster
     never_variable PATTERN --slot 1         events that differ there never are
     name PATTERN --value NAME               summaries name it
-    mute PATTERN                            repeats do not leave; they are counted
-    keep PATTERN --per-minute 10            at most so many leave a minute; all are counted
+    mute PATTERN                            repeats are not written; they are counted
+    keep PATTERN --per-minute 10            at most so many are written a minute; all are counted
 
     Slots are counted from 1; placeholders side by side are one slot. A pattern that ends in " …"
     stands for all events that begin so. Where several patterns of merge and always_variable match
@@ -216,15 +216,21 @@ def list_rules(every: bool, form: str, **options: Any) -> None:  # noqa: ANN401 
 
 
 @rules.command("add")
-@click.argument("kind", type=click.Choice([kind.value for kind in RuleKind]))
+@click.argument("kind", type=click.Choice([kind.value for kind in RuleKind]), metavar="KIND")
 @click.argument("patterns", nargs=-1, required=True, metavar="PATTERN...")
 @place_options
-@click.option("--slot", type=int, default=0, metavar="N", help="Of split and never_variable.")
 @click.option(
-    "--value", default="", help="Of split the value, of always_variable the word, of name the name."
+    "--slot",
+    type=int,
+    default=0,
+    metavar="N",
+    help="The variable, counted from 1 (split, never_variable).",
 )
 @click.option(
-    "--per-minute", type=int, default=0, metavar="N", help="Of keep: events that leave a minute."
+    "--value", default="", help="The value (split), the word (always_variable) or the name (name)."
+)
+@click.option(
+    "--per-minute", type=int, default=0, metavar="N", help="Events written a minute (keep)."
 )
 @_who_options
 def add_rule(kind: str, patterns: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401

@@ -28,7 +28,7 @@ class Stopped(click.ClickException):
 @set_config_option
 @click.option("--once", is_flag=True, help="Read to the ends that the topics have now, then stop.")
 def run(file: str | None, settings: tuple[str, ...], once: bool) -> None:
-    """Remove near-duplicates from Kafka topics.
+    """Merge near-duplicates of Kafka topics.
 
     Reads the topics of every pipeline in the configuration, decides each event against the index,
     and writes to the output topics. Runs until SIGTERM or SIGINT: then it finishes the batches

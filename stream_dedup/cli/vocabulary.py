@@ -143,8 +143,8 @@ def build(files: tuple[str, ...], output: str, **options: Any) -> None:  # noqa:
               help="The list to write.")  # fmt: skip
 @click.option("-r", "--recipe", default="text", show_default=True, metavar="NAME|FILE",
               shell_complete=complete_recipe,
-              help="Decides which texts are alike: text, documents, or a TOML file with "
-              "text.fold = 'look-alikes'.")  # fmt: skip
+              help="Decides which texts are alike: text, messages, documents, or a TOML file "
+              "with text.fold = 'look-alikes' or 'look-alikes+words'.")  # fmt: skip
 @set_option
 @click.option("--text-field", default="", metavar="PATH",
               help="Column of the tables, or JSON field, that holds the text.")  # fmt: skip

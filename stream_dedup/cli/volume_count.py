@@ -26,7 +26,7 @@ class Taken:
     Attributes:
         events: how many they are.
         read: their bytes, without the line ends that end them.
-        left: those of `read` that leave where events are annotated.
+        left: those of `read` that are written where events are annotated.
     """
 
     events: int = 0
@@ -71,7 +71,7 @@ class VolumeCount:
         dropped: what dropping the repeats of all clusters saves.
         kept: what keeping so many events a minute of each cluster saves.
         timed: whether an event has a time; if none has, `kept` is not known.
-        withheld: events that do not leave, as a rule says.
+        withheld: events that a rule withholds.
     """
 
     def __init__(self, most: int, per_minute: int) -> None:

@@ -23,7 +23,7 @@ class Report(NamedTuple):
         counted: their bytes.
         read: all bytes that were read.
         rows: the largest patterns, described.
-        has_rules: whether rules acted, so that what leaves may be less.
+        has_rules: whether rules acted, so that less may be written.
     """
 
     counted: VolumeCount
@@ -33,7 +33,7 @@ class Report(NamedTuple):
 
     @property
     def between(self) -> Taken:
-        """What separates events: their line ends. Those of events that do not leave do not."""
+        """What separates events: their line ends, without those of events that are withheld."""
         count = self.counted
         read = self.read - count.taken
         return Taken(0, read, max(0, read - count.withheld))

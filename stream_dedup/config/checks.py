@@ -38,7 +38,7 @@ OTEL_REMEDY = (
 
 _WHEN_REFUSED = {
     "dead_letter": "becomes a dead letter",
-    "pass": "leaves undecided, shortened or with another timestamp",
+    "pass": "is written undecided, shortened or with another timestamp",
     "stop": "stops the worker",
 }
 """What happens to an event that the output topic refuses, by `on_poison`."""

@@ -165,7 +165,7 @@ class Config(BaseSettings):
                     problem = (
                         f"is {pipeline.pattern_topic!r}, but {other.pattern_topic!r} of pipeline "
                         f"{other.name!r}, which shares its namespace: each event about a pattern "
-                        "would leave to one of them, by chance"
+                        "would be written to one of them, by chance"
                     )
                     yield where + "pattern_topic", problem, "give both the same"
                 shared = sorted({*pipeline.topics} & {*other.topics})

@@ -101,10 +101,10 @@ class PipelineConfig(Section):
     """Where annotate writes decisions: into headers sd-…, or into an object dedup in the JSON
     value."""
     annotate_template: bool = True
-    """Whether events leave with the id of their cluster's template, too (sd-template)."""
+    """Whether the id of the cluster's template is added to each event (header sd-template)."""
     annotate_parameters: bool = False
-    """Whether events leave with the values of their variables, too (sd-parameters, JSON): at most
-    16 of 64 characters. Takes some 0.3 ms an event."""
+    """Whether the values of an event's variables are added (header sd-parameters, JSON): at most 16
+    values of at most 64 characters each. Takes some 0.3 ms an event."""
     partition_by: Literal["auto", "same", "key", "cluster"] = "auto"
     """Partition of output_topic: the number of the event's own partition (same), by the event's
     key, or by its cluster. auto: same if the topics have equally many partitions, else key."""
@@ -145,7 +145,8 @@ class PipelineConfig(Section):
     values: Annotated[int, Field(ge=0, le=MAX_SAMPLES)] = 32
     """Events of a cluster, chosen at random, whose values its summaries count; 0: none."""
     values_every: Annotated[int, Field(ge=1)] = 16
-    """One event in so many may be among them. Fewer cost less; small clusters then have none."""
+    """On average one event in this many can be among the `values` events. A larger number costs
+    less, but small clusters then have no values."""
     max_value_bytes: Annotated[Size, Field(ge=0)] = 4096
     """Bytes kept of a cluster's first event and of each sample."""
 

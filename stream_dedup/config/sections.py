@@ -68,14 +68,15 @@ class IndexConfig(Section):
     max_verified: Annotated[int, Field(ge=1)] = 64
     """Clusters whose text is compared with an event; of more, the nearest are taken."""
     shards: Annotated[int, Field(ge=1, le=256)] = 1
-    """Slots of a Redis Cluster over which groups are spread; fixed when a namespace is made."""
+    """Number of shards, each in one hash slot of a Redis Cluster. Each group is in one shard,
+    unless shard_by is "fingerprint". Fixed when the namespace is made."""
     shard_by: Literal["group", "fingerprint"] = "group"
     """What is assigned to shards. group: events of a group are all on one. fingerprint: each event
     by itself, so that all nodes share the work of one large group, which costs more in all. Fixed
     when a namespace is made; docs/giant-domain.md says when to use it."""
     near_cache_size: Annotated[int, Field(ge=0)] = 200_000
-    """Exact hashes in one of the two generations of the near cache: a worker keeps up to twice as
-    many, some 440 bytes each, and need not ask Redis for them; 0: none."""
+    """Size of each of the two halves of the near cache: a worker remembers up to twice this many
+    exact hashes, some 440 bytes each, and does not ask Redis about them. 0: no near cache."""
     mirror_size: Annotated[int, Field(ge=0)] = 100_000
     """A worker copies all fingerprints of a shard that has no more than this, so that Redis need
     not search; 0: no copy."""

@@ -42,7 +42,7 @@ class RuleKind(StrEnum):
             are one cluster.
         NEVER_VARIABLE: events that differ in a slot are never in one cluster.
         NAME: the pattern has a name.
-        MUTE: repeats of the pattern do not leave; they are counted.
+        MUTE: repeats of the pattern are not written; they are counted.
         KEEP: of the pattern so many events leave a minute, at most; all are counted.
     """
 

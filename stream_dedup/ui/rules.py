@@ -128,7 +128,7 @@ class Mark(NamedTuple):
 
     Attributes:
         name: what they call it; empty for nothing.
-        muted: whether its repeats do not leave.
+        muted: whether its repeats are not written.
         per_minute: how many of its events leave a minute at most; 0 for all.
         merged: whether they merge it with other patterns.
         only: the values that its events have, where rules keep values apart.

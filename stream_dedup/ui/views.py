@@ -101,7 +101,7 @@ class Pattern(Struct, frozen=True):
         open: whether it takes events.
         merged_into: the id of the cluster that goes on for it.
         name: what a rule calls it; empty for nothing.
-        muted: whether a rule mutes it: its repeats do not leave.
+        muted: whether a rule mutes it: its repeats are not written.
         per_minute: how many of its events leave a minute at most, as a rule says; 0 for all.
         merged: whether a rule merges it with other patterns.
         only: the values that its events have, where rules keep values apart.

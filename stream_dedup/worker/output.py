@@ -72,7 +72,7 @@ class BatchOutput:
         outgoing: the records.
         events: the events among them, as they were read.
         dead_letters: the number of dead letters by reason, without refused events.
-        withheld: events that do not leave by the kind of the rule that says so.
+        withheld: events that are not written, by the kind of the rule that says so.
         refused: offset → why, of the events that the output topic refused while they were sent.
     """
 
