@@ -223,7 +223,10 @@ def test_what_does_not_fit_is_reported(topics: Topics, kafka: Kafka, durable: Re
     large, compact, smaller, fewer = texts
     assert "takes records of 1,000 bytes, less than pipelines.main.max_event_bytes" in large
     assert "is compacted: it refuses events without a key" in compact
-    assert f"takes 1,000 bytes, and {topics.read} takes 1,048,588: a larger event is written" in smaller
+    assert (
+        f"takes 1,000 bytes, and {topics.read} takes 1,048,588: a larger event is written"
+        in smaller
+    )
     assert f"has 1 partition(s), and {topics.read} has 2, but partition_by is same" in fewer
     (_, (level, hint)) = found.of(f"topic {summaries}")
     assert (level, "with cleanup.policy compact it keeps the last" in hint) == ("ok", True)
