@@ -11,6 +11,7 @@ A real redis-server is started for it and keeps nothing on disk. Phases:
     G  keys of bands: messages, and long texts
     H  new patterns alone: the server's time, and bytes of each
     I  one group on many nodes of a Redis Cluster
+    J  memory, by its parts, beside the formula of docs/how-to/redis-sizing.md
 
 Times are the best of several rounds, for the machine may be busy with other things; ratios are
 what to compare. Missed targets are marked and change no exit code.
@@ -35,6 +36,7 @@ from benchmarks.redis_bands import bench_bands
 from benchmarks.redis_growth import PLOT, bench_growth, bench_unique
 from benchmarks.redis_logs import bench_logs, bench_patterns, bench_replay, bench_slices
 from benchmarks.redis_longest import bench_expiry, report_longest
+from benchmarks.redis_memory import bench_memory
 from benchmarks.redis_meter import Meter
 from benchmarks.redis_spread import bench_spread
 from benchmarks.reporting import Target, print_targets
@@ -42,7 +44,7 @@ from benchmarks.speed import ROOT
 from stream_dedup.fingerprint.kernel import native_module
 from tests.services.redis import RedisServer
 
-PHASES = "ABCDEFGHI"
+PHASES = "ABCDEFGHIJ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Sizes:
         patterns: new patterns of log lines.
         plot: where the plot goes, if it is drawn.
         openings: clusters that one group on many nodes opens a turn.
+        filled: lines that an index is filled with, to measure its memory.
     """
 
     stored: int = 100_000
@@ -74,10 +77,22 @@ class Sizes:
     patterns: int = 1_000_000
     plot: Path | None = PLOT
     openings: int = 1_200
+    filled: Sequence[int] = (2_000, 20_000, 100_000)
 
 
 QUICK = Sizes(
-    5_000, 0.5, 0.2, 5_000, 1_000, (11_000, 20_000), 500, (1_000, 2_000), 2_000, None, 100
+    5_000,
+    0.5,
+    0.2,
+    5_000,
+    1_000,
+    (11_000, 20_000),
+    500,
+    (1_000, 2_000),
+    2_000,
+    None,
+    100,
+    (500, 1_000),
 )
 
 
@@ -110,6 +125,8 @@ async def measure(sizes: Sizes, phases: str, data: Path, out: Console) -> list[T
             targets += await bench_patterns(server, meter, out, patterns=sizes.patterns)
         if "I" in phases:
             await bench_spread(out, openings=sizes.openings, turns=5)
+        if "J" in phases:
+            await bench_memory(server, meter, out, sizes=sizes.filled)
     return targets
 
 

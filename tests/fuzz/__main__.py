@@ -132,9 +132,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60, help="of all targets together")
     parser.add_argument("--seed", type=int, default=0, help="try the same inputs again; 0: others")
     parser.add_argument("--keep", action="store_true", help="add new inputs to the repository")
-    parser.add_argument("target", nargs="*")
+    known = sorted(path.name for path in CORPUS.iterdir())
+    parser.add_argument("target", nargs="*", help=f"of {', '.join(known)}; all by default")
     options = parser.parse_args()
-    names = options.target or sorted(path.name for path in CORPUS.iterdir())
+    names = options.target or known
+    if unknown := ", ".join(sorted(set(names).difference(known))):
+        parser.error(f"no such target: {unknown}")
     build()
     each = max(1, options.seconds // len(names))
     with ThreadPoolExecutor(os.cpu_count()) as at_once:  # each waits for a process of its own
