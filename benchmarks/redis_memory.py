@@ -66,6 +66,7 @@ async def bench_memory(
 ) -> None:
     """Fill an index with lines that each open a cluster, and say where the memory is."""
     table = Table("", "clusters", "laid out for", *PARTS, "others", "not in keys", "all", "formula",
+                  "a tombstone",
                   title="J. bytes a cluster, by MEMORY USAGE of the keys")  # fmt: skip
     for case in cases(sizes):
         async with opened(
@@ -83,28 +84,38 @@ async def bench_memory(
             used = (meter.used_memory() - empty) / clusters
             parts = [memory_usage(server, f"sd:*:{kind}:*") / clusters for kind in PARTS.values()]
             others = memory_usage(server, "sd:*") / clusters - sum(parts)
+            await _close_all(index)
+            tombstone = (meter.used_memory() - empty) / clusters
             table.add_row(
                 case.name, f"{clusters:,}", f"{case.laid_out_for:,}",
                 *(f"{part:,.0f}" for part in (*parts, others, used - sum(parts) - others, used)),
-                f"{formula(case, index, lines):,.0f}",
+                f"{formula(case, index, lines):,.0f}", f"{tombstone:,.0f}",
             )  # fmt: skip
     out.print(table)
 
 
+async def _close_all(index: RedisIndex) -> None:
+    """Close all clusters, and confirm their final summaries."""
+    now_us = SystemClock().now_us()
+    await index.finish(now_us)
+    while summaries := await index.claim(1_000, now_us):
+        await index.confirm([(each.cluster, each.revision) for each in summaries], now_us)
+
+
 def formula(case: Case, index: RedisIndex, lines: Sequence[bytes]) -> float:
     """What docs/how-to/redis-sizing.md says of one cluster, aliases aside."""
-    fingerprinter = Fingerprinter(case.recipe, index.key)
-    numbers = fingerprinter.fingerprints(lines, full=True)
-    words = sum(len(sketch) // 8 for sketch in numbers.sketches) / len(lines)
-    length = sum(map(len, lines)) / len(lines)
-    kept = case.summaries.samples
-    least = case.recipe.min_search_words
-    searched = sum(number >= least for number in numbers.words) / len(lines)
+    numbers = Fingerprinter(case.recipe, index.key).fingerprints(lines, full=True)
+    least, match = case.recipe.min_search_words, case.recipe.match
+    searched = [number >= least for number in numbers.words]
+    words = sum(numbers.words) / len(lines)
+    in_tables = sum(searched) / len(lines)
+    sketches = 8 * sum(w for w, s in zip(numbers.words, searched, strict=True) if s) / len(lines)
+    length, kept = sum(map(len, lines)) / len(lines), case.summaries.samples
     layout = index.layout
-    tables = layout.table_layout.tables
+    entry = make_entries(layout.table_layout, layout.slices).member_bytes + 10
     return (
-        300 + 8 * words * (case.recipe.match.jaccard > 0) + length + kept * (85 + length)
-        + (100 if kept else 0) + RECENCY + EXACT_HASH
-        + searched * tables * (make_entries(layout.table_layout, layout.slices).member_bytes + 10)
-        + (RECORD * words if case.recipe.match.learn else 0)
+        400 + length + RECENCY + EXACT_HASH
+        + (100 if kept else 0) + kept * (85 + length)
+        + (sketches if match.jaccard else 0) + (RECORD * words if match.learn else 0)
+        + in_tables * layout.table_layout.tables * entry
     )  # fmt: skip

@@ -144,10 +144,17 @@ class Backfill:
             raise InputError(f"Spark failed: {reason(error)}") from error
 
     def _run(self) -> dict[str, Any]:
-        settings, recipe = self._settings, self._recipe
+        settings = self._settings
         files = self._storage.files(settings.inputs)
         form = settings.form or form_of(files)
         frame = self._read(files, form)  # nothing is replaced before all of this is right
+        with self._storage.locked():
+            return self._write(frame, files, form)
+
+    def _write(
+        self, frame: DataFrame, files: Sequence[tuple[str, int, int]], form: Format
+    ) -> dict[str, Any]:
+        settings, recipe = self._settings, self._recipe
         key = self._begin(files, form)
         events = self._with_ids(frame)
         text, named = settings.text or OWN_TEXT, settings.id or OWN_ID

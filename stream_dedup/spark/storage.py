@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import fcntl
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -13,6 +16,9 @@ from stream_dedup.errors import InputError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+LOCK = "_lock"
+"""Empty; locked by the backfill that writes in the folder."""
 
 _GLOB = frozenset("*?[{")
 
@@ -34,6 +40,32 @@ class Storage:
         self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 -- the only way to Hadoop's files
         self._hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 -- as above
         self._folder = folder.rstrip("/") or "/"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Let nobody else write here meanwhile: where the folder is one of this machine's.
+
+        Raises:
+            InputError: another process holds the lock.
+        """
+        path, files = self._open(LOCK)
+        if files.getScheme() != "file":
+            yield  # Hadoop's file systems have no locks
+            return
+        files.mkdirs(path.getParent())
+        with ExitStack() as held:  # the system releases the lock, however the process ends
+            try:
+                local = Path(files.makeQualified(path).toUri().getPath())
+                file = held.enter_context(local.open("ab"))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise InputError(
+                    f"{self._folder}: another backfill writes there: wait until it has ended, or "
+                    "give another --output"
+                ) from error
+            except OSError as error:
+                raise InputError(f"{self.path(LOCK)}: {error.strerror}") from error
+            yield
 
     def path(self, name: str) -> str:
         """Return the path of a name."""

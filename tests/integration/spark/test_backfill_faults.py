@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import signal
@@ -54,6 +55,19 @@ def first_rows(spark: SparkSession, out: Path) -> list[int | None]:
     rows = sorted(spark.read.parquet(str(out / "rows")).collect(), key=lambda row: row.id)
     place = {row.id: number for number, row in enumerate(rows)}
     return [row.representative_id and place[row.representative_id] for row in rows]
+
+
+def test_two_backfills_do_not_write_at_once(
+    spark: SparkSession, inputs: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    with (out / "_lock").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(InputError, match="another backfill writes there"):
+            backfill(spark, out, inputs)
+        assert [path.name for path in out.iterdir()] == ["_lock"]
+    assert backfill(spark, out, inputs)["rows"] == len(LINES)
 
 
 @pytest.mark.timeout(3 * WITHIN_S)  # Java starts three times
