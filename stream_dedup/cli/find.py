@@ -17,6 +17,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from stream_dedup import signals
 from stream_dedup.cli.common import (
     Parsed,
     parse_quantity,
@@ -155,8 +156,8 @@ def find_options(*, distance_required: bool) -> Callable[[Callable[..., T]], Cal
     def decorated(command: Callable[..., T]) -> Callable[..., T]:
         @functools.wraps(command)
         def gathered(**given: Any) -> T:  # noqa: ANN401 -- as click passes it
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+            for number in signals.ending():
+                if number != signal.SIGINT:
                     signal.signal(number, _exit)
             shard, shards = given.pop("shards")
             options = FindOptions(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import BinaryIO
 
+from stream_dedup import signals
 from stream_dedup.cli.inputs import POLL_S, Input, open_input, turns
 from stream_dedup.cli.notes import Notes
 from stream_dedup.cli.output import Output, Writer
@@ -51,7 +52,7 @@ class Interrupt:
     @contextmanager
     def watch(self) -> Iterator[None]:
         """Note SIGINT, SIGTERM and SIGHUP; a second one ends the process at once."""
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        numbers = signals.ending()
         before = [signal.signal(number, self._note) for number in numbers]
         wakeup = signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
         try:

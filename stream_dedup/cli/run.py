@@ -31,8 +31,8 @@ def run(file: str | None, settings: tuple[str, ...], once: bool) -> None:
     """Merge near-duplicates of Kafka topics.
 
     Reads the topics of every pipeline in the configuration, decides each event against the index,
-    and writes to the output topics. Runs until SIGTERM or SIGINT: then it finishes the batches
-    in progress; a second signal ends it at once. Nothing is lost either way.
+    and writes to the output topics. Runs until SIGTERM, SIGINT or SIGHUP: then it finishes the
+    batches in progress; a second signal ends it at once. Nothing is lost either way.
 
     Needs the extra: pip install 'stream-dedup[worker]'. Metrics and health are at
     http://127.0.0.1:9464 (http.host, http.port).

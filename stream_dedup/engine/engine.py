@@ -292,6 +292,12 @@ class Engine:
         """Drop local ownership of a partition, without a call to the index."""
         self._owned.pop(partition, None)
 
+    async def note_committed(self, partition: Partition, offset: int) -> None:
+        """Note that all events of a partition before an offset are not read again."""
+        owned = self._owned.get(partition)
+        if owned is not None:
+            await self.index.note_committed(partition, owned.fence, offset)
+
     async def release_partition(self, partition: Partition) -> None:
         """Release a partition that was read to its end: it no longer holds stream time back."""
         self._owned.pop(partition, None)

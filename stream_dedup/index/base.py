@@ -401,6 +401,15 @@ class Index(Protocol):
             StaleFence, PartitionUnclaimed: as `record`.
         """
 
+    async def note_committed(self, partition: Partition, fence: int, offset: int) -> None:
+        """Note that all events before an offset were delivered, and are not read again.
+
+        `record` notes it, too, but only with the next batch. Whoever claims the partition learns it
+        (`Ownership.committed`).
+
+        Called again, with a smaller offset, or after another claim: does nothing.
+        """
+
     async def release_partition(self, partition: Partition) -> None:
         """Release a partition that was read to its end: it no longer holds stream time back.
 

@@ -197,6 +197,13 @@ class _PartitionState:
     identity: str = ""
     kept: Kept = field(default_factory=dict)
 
+    def commit(self, offset: int) -> None:
+        """Forget the decisions of events before an offset, which are not read again."""
+        if self.committed < offset:
+            self.committed = offset
+            for before in [each for each in self.journal if each < offset]:
+                del self.journal[before]
+
     def ownership(self) -> Ownership:
         """Return what its owner learns."""
         committed = None if self.high_water < 0 else self.committed
@@ -297,6 +304,11 @@ class MemoryIndex:
                 f"{partition}: fence {fence} is not the latest, which is {state.fence}"
             )
         return state
+
+    async def note_committed(self, partition: Partition, fence: int, offset: int) -> None:
+        state = self._partitions.get(partition)
+        if state is not None and state.fence == fence:
+            state.commit(offset)
 
     async def release_partition(self, partition: Partition) -> None:
         self._time.release(partition)
@@ -493,10 +505,7 @@ class MemoryIndex:
         if commit.kept is not None:
             state.kept = commit.kept
         state.journal.update(zip(commit.offsets, commit.decisions, strict=True))
-        if state.committed < commit.committed:
-            state.committed = commit.committed
-            for offset in [offset for offset in state.journal if offset < commit.committed]:
-                del state.journal[offset]
+        state.commit(commit.committed)
         self._advance(now_us)
         self._evict(now_us)
         return closed

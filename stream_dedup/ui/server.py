@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import socket
 from collections.abc import Callable, Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from stream_dedup import signals
 
 CONNECTION_S = 30.0
 """A page takes a tenth of a second, and the slowest comparison a second."""
@@ -67,8 +68,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        loop, numbers = asyncio.get_running_loop(), signals.ending()
         for number in numbers:
             loop.add_signal_handler(number, self._stop)
         try:

@@ -1,7 +1,7 @@
 """The worker's life: it runs pipelines until a signal, the end of the input, or an error.
 
-The first SIGTERM or SIGINT lets every pipeline finish its batches in progress; a second one ends
-the process at once, which is safe too. A pipeline that cannot go on ends the worker: an
+The first SIGTERM, SIGINT or SIGHUP lets every pipeline finish its batches in progress; a second one
+ends the process at once, which is safe too. A pipeline that cannot go on ends the worker: an
 orchestrator restarts it and sees the reason.
 """
 
@@ -14,12 +14,11 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+from stream_dedup import signals
 from stream_dedup.worker.pipeline import Pipeline
 from stream_dedup.worker.telemetry.health import START, Health
 
 log = logging.getLogger(__name__)
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 SIGNAL_EXIT_CODE = 128
 """A shell adds this to the number of the signal that ended a process."""
@@ -33,14 +32,14 @@ class StopRequest:
 
     @contextlib.contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Handle SIGTERM and SIGINT."""
-        loop = asyncio.get_running_loop()
-        for number in SIGNALS:
+        """Handle the signals that end a worker."""
+        loop, numbers = asyncio.get_running_loop(), signals.ending()
+        for number in numbers:
             loop.add_signal_handler(number, self._on_signal, number)
         try:
             yield
         finally:
-            for number in SIGNALS:
+            for number in numbers:
                 loop.remove_signal_handler(number)
 
     def _on_signal(self, number: int) -> None:

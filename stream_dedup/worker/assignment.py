@@ -34,6 +34,9 @@ REOPEN_S, MAX_REOPEN_S = 1.0, 10.0
 opening reads and decides batches again, and a topic that is gone makes it fail each time. It
 doubles while nothing is delivered in between."""
 
+NOTE_S = 2.0
+"""Longest time to tell the index what is committed; it is tried again with the next commit."""
+
 REOPEN_FENCED_S = 5.0
 """The same after another worker took it: within that time the group revokes it here."""
 
@@ -224,7 +227,8 @@ class Assignment:
         try:
             async with asyncio.timeout(drain_s):
                 for processor in processors:
-                    await processor.drained()
+                    if not self._tasks[processor].done():  # else it has failed
+                        await processor.drained()
         except TimeoutError:
             self._context.warn(
                 f"what is on its way was not delivered within {drain_s:g} s; it will be read again"
@@ -234,6 +238,7 @@ class Assignment:
                 await self.commit()
         except TimeoutError:
             self._context.warn(f"offsets were not stored within {drain_s:g} s")
+        await self.note_committed()
 
     async def _close(self, processor: PartitionProcessor) -> None:
         if processor.state.gone:
@@ -273,6 +278,20 @@ class Assignment:
             for state in behind:
                 state.mark_committed(offsets[state.partition])
             context.step("committed")
+
+    async def note_committed(self) -> None:
+        """Tell the index what is committed of partitions that have no batch on its way.
+
+        The index learns it with the next batch, and there may be none. If the group loses its
+        offsets, the partition is read on from what the index knows.
+        """
+        with suppress(IndexUnavailable, TimeoutError):
+            async with asyncio.timeout(NOTE_S):
+                for state in self:
+                    if state.idle and state.noted < state.committed:
+                        committed = state.committed
+                        await self._context.engine.note_committed(state.partition, committed)
+                        state.noted = max(state.noted, committed)
 
     async def all_at_end(self) -> bool:
         """Whether all events are delivered that were there when the partitions were opened.

@@ -33,11 +33,11 @@ from stream_dedup.errors import BrokerRefused, TooManyInvalidEvents
 from stream_dedup.features.values import SlotReader
 from stream_dedup.io.base import Outgoing, Record, Records, Refusal, Refused, Topic
 from stream_dedup.io.decoder import INVALID, UNREADABLE
-from stream_dedup.model import Batch, Decision, Partition, Position, Summary
+from stream_dedup.model import Batch, Decision, Kind, Partition, Position, Summary
 
 log = logging.getLogger(__name__)
 
-MAX_ATTEMPTS = 2
+MAX_ATTEMPTS = 3
 """How many records are tried in place of a refused one before the topic itself must be at fault."""
 
 SHORTENED_ROOM_BYTES = 4096
@@ -161,7 +161,10 @@ class OutputBuilder:
                 texts = list(compress(texts, leaves))
         outgoing: list[Outgoing] = []
         if events:
-            leaving = self._annotated(events, decided, texts) if mode.decisions else events
+            if mode.decisions:
+                leaving = self._annotated(events, decided, texts)
+            else:
+                leaving = self._with_reasons(events, decided)
             outgoing = self._partitioned(batch.partition, leaving, decided)
         if invalid:
             reasons = [batch.passed[index] for index in invalid]
@@ -214,6 +217,16 @@ class OutputBuilder:
         elif any(own):
             headers = [[*first, *more] for first, more in zip(own, added, strict=True)]
         return Records(records.offsets, records.timestamps, records.keys, values, headers)
+
+    def _with_reasons(self, records: Records, decisions: Sequence[Decision]) -> Records:
+        """Events without decisions, but for those that are passed: why they are."""
+        rows = [row for row, each in enumerate(decisions) if each.kind is Kind.PASSED]
+        if not rows:
+            return records
+        headers = list(records.headers)
+        for row in rows:
+            headers[row] = [*headers[row], *passed_headers(decisions[row].reason)]
+        return Records(records.offsets, records.timestamps, records.keys, records.values, headers)
 
     def _parameters(
         self, decisions: Sequence[Decision], texts: Sequence[bytes]
@@ -385,7 +398,10 @@ def _corrected(refused: Refused, place: bytes, now_ms: int) -> Record:
             value = value[:most]
     if key is None or len(key) > MAX_KEY_BYTES:
         key = place
-    return _with_time(record._replace(key=key, value=value, headers=headers), now_ms)
+    shortened = record._replace(key=key, value=value, headers=headers)
+    if refused.why is Refusal.TOO_LARGE and refused.attempt < MAX_ATTEMPTS:
+        return shortened  # so far nothing else is known of it
+    return _with_time(shortened, now_ms)
 
 
 def _dead_letter(record: Record, source: Partition, why: str, message: str) -> Record:

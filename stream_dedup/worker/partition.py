@@ -69,6 +69,7 @@ class PartitionState:
     Attributes:
         state: see the theory of operation.
         committed: the next offset that the group has stored, as far as is known.
+        noted: that of them which the index knows, too.
         delivered: the next offset after the events that were delivered.
         decided: the next offset after the events that were decided.
         read: the next offset after the events that were read.
@@ -84,6 +85,7 @@ class PartitionState:
         self.owed = owed
         self.state = State.OPENING
         self.committed = 0
+        self.noted = 0
         self.delivered = 0
         self.decided = 0
         self.read = 0
@@ -481,7 +483,10 @@ class PartitionProcessor:
         """The decisions of a batch; None if the partition is gone."""
         if self.state.gone:
             return None
-        return await self._context.engine.process(hashed, committed=self.state.committed)
+        committed = self.state.committed
+        decisions = await self._context.engine.process(hashed, committed=committed)
+        self.state.noted = max(self.state.noted, committed)
+        return decisions
 
     # ------------------------------------------------------------ stage 4
 

@@ -40,7 +40,7 @@ from functools import partial
 from stream_dedup.clock import US_PER_S, monotonic_s
 from stream_dedup.engine.hashing import HashedBatch
 from stream_dedup.engine.segment import NO_TOKENS
-from stream_dedup.errors import BrokerUnavailable, OffsetGone
+from stream_dedup.errors import BrokerUnavailable, OffsetGone, StreamDedupError
 from stream_dedup.io.base import Records, Refusal
 from stream_dedup.io.decoder import INVALID, RECORD_REASONS, UNREADABLE
 from stream_dedup.metrics import start_at_zero
@@ -158,6 +158,7 @@ class Pipeline:
         while True:
             await asyncio.sleep(self.context.worker.commit_every_s or COMMIT_RETRY_S)
             await self._assignment.commit()
+            await self._assignment.note_committed()
 
     # ------------------------------------------------------------ start and end
 
@@ -190,8 +191,13 @@ class Pipeline:
             done, _ = await asyncio.wait(
                 [*tasks, self._failure], return_when=asyncio.FIRST_COMPLETED
             )
-            for task in done:
-                task.result()
+            try:
+                for task in done:
+                    task.result()
+            except StreamDedupError:
+                with suppress(StreamDedupError):  # what was delivered need not be written again
+                    await assignment.drain()
+                raise
             await assignment.drain()
             await self._emit_last_summaries()
             for task in tasks:

@@ -245,6 +245,10 @@ class Driver:
     def read_partition(self, partition: Partition = HERE) -> Ownership:
         return self._run(self.index.read_partition(partition, self.fences[partition]))
 
+    def note_committed(self, offset: int, partition: Partition = HERE, fence: int = 0) -> None:
+        fence = fence or self.fences[partition]
+        self._run(self.index.note_committed(partition, fence, offset))
+
     def release(self, partition: Partition) -> None:
         self._run(self.index.release_partition(partition))
 

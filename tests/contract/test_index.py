@@ -626,6 +626,28 @@ def test_the_last_committed_offset_outlives_its_writer(start: Start) -> None:
     assert index.claim_partition(HERE, 5).committed is None
 
 
+def test_what_is_committed_can_be_noted_without_a_batch(start: Start) -> None:
+    index = start()
+    decisions = {offset: Decision(Kind.PASSED, reason="no") for offset in (10, 11, 12)}
+    for offset, decision in decisions.items():
+        index.count(offset, first_offset=offset, committed=10, decisions={offset: decision})
+    for _ in range(2):
+        index.note_committed(12)
+        owned = index.read_partition(HERE)
+        assert (owned.committed, owned.journal) == (12, {12: decisions[12]})
+    index.note_committed(11)
+    assert index.read_partition(HERE).committed == 12
+    stale = index.fences[HERE]
+    assert index.claim_partition(HERE, 13).committed == 12
+    index.note_committed(13, fence=stale)
+    assert index.read_partition(HERE).committed == 12
+    index.note_committed(13)
+    assert (index.claim_partition(HERE, 13).committed, index.read_partition(HERE).journal) == (
+        13,
+        {},
+    )
+
+
 def test_the_journal_outlives_its_writer_up_to_the_committed_offset(start: Start) -> None:
     index = start()
     decisions = {

@@ -757,6 +757,12 @@ class Histories(RuleBasedStateMachine):
         assert owned[:3] == (reader.fence, reader.offset - 1, reader.journal)
 
     @rule(number=readers)
+    def note_what_is_committed(self, number: int) -> None:
+        reader = self.readers[number]
+        self.index.note_committed(reader.offset, reader.partition, reader.fence)
+        reader.journal = {}
+
+    @rule(number=readers)
     def take_over(self, number: int) -> None:
         reader = self.readers[number]
         stale = reader.fence

@@ -283,6 +283,12 @@ class Kafka(ABC):
         answers = admin.describe_consumer_groups([group], request_timeout=CALL_S)
         return group_of(_result(answers[group]))
 
+    def delete_group(self, group: str) -> None:
+        """Delete a consumer group without members, with its offsets."""
+        admin = self.admin()
+        answers = admin.delete_consumer_groups([group], request_timeout=CALL_S)
+        _result(answers[group])
+
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Have the broker forget the records before an offset, as it does with old ones."""
         where = TopicPartition(topic, partition, before_offset)

@@ -257,8 +257,7 @@ class Partitions:
 
     async def read(self, partition: Partition, fence: int) -> Ownership:
         """Read a partition's state under the fence of its claim; see `Index.read_partition`."""
-        claim = self._claims.get(partition)
-        incarnations = tuple(self._runner.incarnations) if claim is None else claim.incarnations
+        incarnations = self._incarnations(partition)
         answers = []
         for shard in self.order(partition):
             keys = [shard.meta, shard.partition(partition), shard.journal(partition)]
@@ -268,6 +267,11 @@ class Partitions:
                 )
             )
         return self._ownership(partition, fence, incarnations, answers)
+
+    def _incarnations(self, partition: Partition) -> tuple[bytes, ...]:
+        """Return those under which the partition was claimed; without a claim the latest."""
+        claim = self._claims.get(partition)
+        return tuple(self._runner.incarnations) if claim is None else claim.incarnations
 
     def _ownership(
         self,
@@ -308,6 +312,14 @@ class Partitions:
         arguments: list[Argument] = [self._runner.ttl_ms, fence, least, end, token, topic]
         answer: list[Any] = await self._runner.run(shard, scripts.CLAIM_PARTITION, keys, arguments)
         return answer
+
+    async def note_committed(self, partition: Partition, fence: int, offset: int) -> None:
+        """Note what is committed; see `Index.note_committed`."""
+        incarnations = self._incarnations(partition)
+        for shard in self._shards:
+            keys = [shard.meta, *self.names(shard, partition)[:2]]
+            under, given = incarnations[shard.number], [fence, offset]
+            await self._runner.run(shard, scripts.NOTE_COMMITTED, keys, given, under)
 
     async def release(self, partition: Partition) -> None:
         """Release a partition; see `Index.release_partition`."""

@@ -67,6 +67,7 @@ def _load(file: str, *parts: str, name: str = "", allow_oom: bool = False) -> Sc
 OPEN = _load("open")
 CLAIM_PARTITION = _load("claim_partition")
 READ_PARTITION = _load("read_partition")
+NOTE_COMMITTED = _load("note_committed")
 RELEASE_PARTITION = _load("release_partition", "_shard")
 RESOLVE = _load("resolve", "_shard", "_sampled", "_search", "_simhash", "_words")
 RESOLVE_BANDS = _load("resolve", "_shard", "_sampled", "_search", "_bands", name="resolve_bands")

@@ -351,6 +351,9 @@ class RedisIndex:
         except Refusal as refusal:
             raise self._protocol_error(partition, fence, refusal) from refusal
 
+    async def note_committed(self, partition: Partition, fence: int, offset: int) -> None:
+        await self._partitions.note_committed(partition, fence, offset)
+
     async def release_partition(self, partition: Partition) -> None:
         self._waits_s.pop(partition, None)
         await self._partitions.release(partition)

@@ -128,6 +128,19 @@ def test_exactly_once_survives_a_killed_worker(trial: Trial) -> None:
     assert keys == [b"%d" % n for n in range(len(lines))]
 
 
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+def test_nothing_is_sent_again_when_the_group_has_lost_its_offsets(
+    trial: Trial, guarantee: str
+) -> None:
+    trial.write(LINES[:100])
+    assert trial.once(worker__guarantee=guarantee).code == 0
+    trial.kafka.delete_group(trial.group)
+    done = trial.once(worker__guarantee=guarantee)
+    assert done.code == 0, done.err
+    assert "the index has: all events before 50 were delivered" in done.err
+    assert len(trial.kafka.consume(trial.out)) == 100
+
+
 # ------------------------------------------------------------ stopping
 
 
@@ -153,6 +166,16 @@ def test_a_signal_lets_batches_in_progress_finish(trial: Trial) -> None:
     assert trial.committed() < sum(trial.kafka.end_offsets(trial.read).values())
     assert "SIGTERM: finishing what is on its way; once more to end at once" in worker.log
     assert "was not delivered within" not in worker.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_other_signals_end_a_worker_as_well(trial: Trial, number: signal.Signals) -> None:
+    with trial.worker() as worker:
+        wait_for(worker.ready, "it is ready")
+        worker.signal(number)
+        assert worker.end() == 0, worker.log
+    assert f"{number.name}: finishing what is on its way" in worker.log
+    wait_for(lambda: not trial.members(), "it has left the group")
 
 
 def test_a_second_signal_ends_the_worker_at_once(
@@ -464,3 +487,21 @@ def test_an_invalid_event_stops_the_worker_where_configured(trial: Trial) -> Non
     assert done.code == 1
     assert trial.read in last_line(done)
     assert "not JSON" in last_line(done)
+
+
+def test_a_worker_that_fails_commits_what_it_has_delivered(trial: Trial) -> None:
+    """Else each start would write the events of the other partitions again."""
+    trial.kafka.produce(trial.read, [b"no json"], partition=0)
+    good = [b'{"msg":"cart %d was declined"}' % number for number in range(3_000)]
+    trial.kafka.produce(trial.read, good, partition=1)
+    settings: dict[str, object] = {
+        "pipelines__0__format": "json",
+        "pipelines__0__on_poison": "stop",
+        "worker__max_batch_events": 100,
+        "worker__commit_every_s": "60s",
+    }
+    for _ in range(3):
+        done = trial.once(**settings)
+        assert (done.code, "not JSON" in last_line(done)) == (1, True), done.err
+        assert len(trial.kafka.consume(trial.out)) == trial.committed()
+        assert "was not delivered within" not in done.err

@@ -235,6 +235,18 @@ def test_merged_events_and_summaries_account_for_every_event(rig: Rig) -> None:
     }
 
 
+def test_drop_says_which_events_are_passed_and_why(rig: Rig) -> None:
+    rig.write([b"disk 1 is full", b"", b"disk 2 is full"])
+    run(rig.runs(pipeline_of(emit="drop")))
+    new, passed = rig.broker.read("out")
+    assert (new.value, new.headers) == (b"disk 1 is full", [("host", b"a")])
+    assert (passed.value, passed.headers[0]) == (b"", ("host", b"a"))
+    assert (text_of(passed, "sd-decision"), text_of(passed, "sd-reason")) == (
+        "passed",
+        "nothing to fingerprint",
+    )
+
+
 def test_drop_removes_duplicates_and_leaves_the_rest_unchanged(rig: Rig) -> None:
     rig.write(LINES)
     run(rig.runs(pipeline_of(emit="drop")))

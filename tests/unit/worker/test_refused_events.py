@@ -89,6 +89,20 @@ def test_an_event_larger_than_the_output_takes_is_shortened(rig: Rig, emit: Any)
     assert text_of(large, "sd-decision") == "passed"
     assert text_of(large, "sd-reason") == "too large for the topic"
     assert text_of(large, "sd-truncated") == "20000"
+    came = rig.broker.read("in")[1]
+    assert large.timestamp == came.timestamp
+    assert "sd-timestamp" not in dict(large.headers)
+
+
+def test_an_event_too_large_and_too_late_is_shortened_with_another_time(rig: Rig) -> None:
+    limit = size_limit(12_000)
+    takes(rig, ("out",), lambda record: limit(record) or late(record))
+    rig.broker.max_bytes = 12_000
+    rig.broker.write("in", b"w" * 20_000, key=b"0", timestamp_ms=FUTURE_MS)
+    run(rig.runs(PASS))
+    (left,) = rig.broker.read("out")
+    assert text_of(left, "sd-truncated") == "20000"
+    assert text_of(left, "sd-timestamp") == str(FUTURE_MS)
 
 
 def test_stop_names_the_event_that_the_output_refuses(rig: Rig) -> None:

@@ -1,0 +1,16 @@
+#!lua flags=allow-oom
+-- Note that all events of a partition before an offset were delivered. Runs though the server's memory is full.
+-- KEYS  meta, partition, journal
+-- ARGV  incarnation, fence, offset
+-- Returns nothing. Does nothing if another claim has taken the partition, or as much is known.
+-- Cost  two commands, or four.
+local call = redis.call
+if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
+  return redis.error_reply('SDRESET the namespace was lost or created again')
+end
+local known = call('HMGET', KEYS[2], 'fence', 'committed')
+if tonumber(known[1]) == tonumber(ARGV[2]) and tonumber(known[2] or 0) < tonumber(ARGV[3]) then
+  call('HSET', KEYS[2], 'committed', ARGV[3])
+  call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. ARGV[3])
+end
+return redis.status_reply('OK')
