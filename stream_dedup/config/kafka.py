@@ -59,7 +59,7 @@ class KafkaConfig(Section):
     """A worker that sends no heartbeat for this long loses its partitions to the others. Must lie
     between the broker's group.min.session.timeout.ms and group.max.session.timeout.ms."""
     heartbeat_interval_s: Seconds = 1.0
-    """Time between heartbeats; a third of session_timeout_s at most. A worker learns of a rebalance
+    """Time between heartbeats; half of session_timeout_s at most. A worker learns of a rebalance
     with a heartbeat, and the others wait for it meanwhile."""
     max_poll_interval_s: Seconds = 300.0
     """A worker that reads nothing for this long loses its partitions. A rebalance waits this long
@@ -127,8 +127,12 @@ class KafkaConfig(Section):
                 "is given without ssl_cert_file", "give the certificate too", "ssl_key_file"
             )
         if self.heartbeat_interval_s * 2 > self.session_timeout_s:
-            problem = "is more than half of session_timeout_s: a lost heartbeat ends the session"
-            raise wrong(problem, "give a third of it", "heartbeat_interval_s")
+            why = "a lost heartbeat ends the session"
+            if "heartbeat_interval_s" in self.model_fields_set:
+                problem = f"is more than half of session_timeout_s: {why}"
+                raise wrong(problem, "give a third of it", "heartbeat_interval_s")
+            problem = f"is less than twice heartbeat_interval_s: {why}"
+            raise wrong(problem, "give three times as much", "session_timeout_s")
         return self
 
     def client_options(self) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def load(file: str | None = None, settings: Sequence[str] = ()) -> Loaded:
         problems = [
             _explain(each, document, origins, file or NOWHERE)
             for each in found
-            if each["type"] != "default_factory_not_called"  # follows from another error
+            if not _follows(each, document)
         ]
     # Outside of the handler: pydantic's error contains the values, and secrets among them.
     raise ConfigError(*dict.fromkeys(problems))
@@ -370,6 +370,14 @@ def _listed(pipelines: dict[str, Any], layer: Layer) -> list[Any]:
 # ------------------------------------------------------------ errors
 
 
+def _follows(error: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
+    """Return whether one of pydantic's errors only follows from another one."""
+    if error["type"] == "default_factory_not_called":
+        return True
+    wrong_ones_left_out = error["type"] == "too_short" and error["loc"] == (PIPELINES,)
+    return wrong_ones_left_out and bool(document.get(PIPELINES))
+
+
 def _explain(
     error: Mapping[str, Any], document: Mapping[str, Any], origins: Mapping[str, str], default: str
 ) -> ConfigProblem:
@@ -427,8 +435,10 @@ def _show_value(path: list[str], document: Mapping[str, Any]) -> str:
     info = SECTIONS[path[0]].model_fields.get(path[-1]) if len(path) > 1 else None
     value: Any = document
     for part in path:
-        value = value[int(part)] if isinstance(value, list) and part.isdecimal() else value
-        value = value.get(part) if isinstance(value, Mapping) else value
+        if isinstance(value, list) and part.isdecimal():
+            value = value[int(part)]
+        elif isinstance(value, Mapping):
+            value = value.get(part)
     plain = isinstance(value, str | int | float | bool)
     secret = info is None or SecretStr in (info.annotation, *get_args(info.annotation))
     if isinstance(value, str) and "://" in value:

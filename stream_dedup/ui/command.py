@@ -141,8 +141,8 @@ def ui(**options: Any) -> None:  # noqa: ANN401 -- as click passes them
     stream-dedup ui --namespace logs --redis redis://10.0.0.7:6379
     stream-dedup ui -n 'prod-*' --host 0.0.0.0 --token-file token
 
-    Exit codes: 0 ended by a signal; 2 an option is wrong, the address cannot be listened on, or a
-    FILE or the server cannot be read at the start.
+    Exit codes: 0 ended by a signal; 2 an option is wrong, the address cannot be listened on, a FILE
+    cannot be read at the start, or the server refuses. It waits for a server that does not answer.
     """
     try:
         from stream_dedup.ui import server  # noqa: PLC0415 -- an extra

@@ -268,6 +268,19 @@ def test_files_are_relative_to_the_file_that_names_them(
 # ------------------------------------------------------------ what is refused
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("emit=merg", "pipelines.0.emit: is 'merg'; use 'annotate', 'drop' or 'merge'"),
+        ("samples=-1", "pipelines.0.samples: is '-1'; give greater than or equal to 0"),
+    ],
+)
+def test_a_wrong_value_of_a_pipeline_is_one_error(file: Path, setting: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(file, "", f"pipelines.0.{setting}")
+    assert str(caught.value).splitlines() == [f"--set: {message}"]
+
+
 def test_without_any_setting_the_remedy_is_a_file() -> None:
     with pytest.raises(ConfigError, match=r"pipelines: is missing; give a file \(--config\)"):
         load()
@@ -287,6 +300,7 @@ def test_without_any_setting_the_remedy_is_a_file() -> None:
         ("[kafka]\nbootstrap_servers = 'a:99999'", "kafka.bootstrap_servers: holds 'a:99999'"),
         ("[kafka]\nbootstrap_servers = []", "kafka.bootstrap_servers: is empty"),
         ("[kafka]\nheartbeat_interval_s = 30", "kafka.heartbeat_interval_s: is more than half of"),
+        ("[kafka]\nsession_timeout_s = 1", "kafka.session_timeout_s: is less than twice"),
         ("[kafka]\nsasl_username = 'a'", "kafka.sasl_username: is given, but security_protocol"),
         ("[kafka]\nsecurity_protocol = 'SASL_SSL'", "kafka.sasl_username: is missing, and"),
         ("[kafka]\nssl_ca_file = 'a'", "kafka.ssl_ca_file: is given, but security_protocol"),
