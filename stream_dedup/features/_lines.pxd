@@ -859,6 +859,55 @@ cdef inline bint is_assigned(
     return text[start - 1] == c"=" and is_closed(line, end) and not is_message_key(line, tables)
 
 
+cdef inline bint is_said(const uint8_t* text, const Tables* tables, size_t start) noexcept nogil:
+    """Return whether a word is directly behind a message key: `lines.is_said`."""
+    cdef Line line
+    cdef size_t at = start, end
+    if at and (text[at - 1] == c'"' or text[at - 1] == c"'"):
+        at -= 1
+    if at == 0 or (text[at - 1] != c"=" and text[at - 1] != c":"):
+        return False
+    end = at - 1
+    if end and (text[end - 1] == c'"' or text[end - 1] == c"'"):
+        end -= 1
+    at = end
+    while at and end - at < MAX_KEY and tables.classes[text[at - 1]] != 0:
+        at -= 1
+    line.text = text
+    line.last = at
+    line.last_end = end
+    return is_message_key(&line, tables)
+
+
+cdef inline bint ends_as_kind(const uint8_t* word, size_t length, const char* end, size_t size) noexcept nogil:
+    return length >= size and memcmp(word + length - size, end, size) == 0
+
+
+cdef inline bint is_named_kind(const uint8_t* classes, const uint8_t* word, size_t length) noexcept nogil:
+    """Return whether a word ends like the name of what went wrong: `tokens.is_named_kind`."""
+    while length and not classes[word[length - 1]] & NAME:
+        length -= 1
+    if ends_as_kind(word, length, b"Error", 5) or ends_as_kind(word, length, b"Fault", 5):
+        return length > 5
+    if (
+        ends_as_kind(word, length, b"Timeout", 7) or ends_as_kind(word, length, b"Refused", 7)
+        or ends_as_kind(word, length, b"Failure", 7) or ends_as_kind(word, length, b"Warning", 7)
+    ):
+        return length > 7
+    return ends_as_kind(word, length, b"Exception", 9) and length > 9
+
+
+cdef inline bint is_tag(const uint8_t* text, size_t start, size_t end) noexcept nogil:
+    """Return whether a word without small letters is behind ``[`` or ends with a dash."""
+    cdef size_t i
+    if text[end - 1] != c"-" and (start == 0 or text[start - 1] != c"["):
+        return False
+    for i in range(start, end):
+        if is_lower(text[i]):
+            return False
+    return True
+
+
 cdef inline bint is_unit(const Tables* tables, const uint8_t* token, size_t length) noexcept nogil:
     while length and token[length - 1] == c".":
         length -= 1

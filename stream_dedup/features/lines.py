@@ -73,6 +73,7 @@ from stream_dedup.features.tokens import (
     UNITS,
     Token,
     is_exception,
+    is_named_kind,
     is_variable,
     merged,
     tokenise,
@@ -127,6 +128,9 @@ _SPACES = b" \t\n\r\x0b\x0c"
 _OPENING, _CLOSING = b"([{", b")]}"
 _AFTER_VALUE = frozenset(_SPACES + b"\x1b,;)]}>")
 _DELIMITERS = LOG_DELIMITERS + b"\x1b"
+_QUOTES, _SEPARATORS = (b"'", b'"'), (b"=", b":")
+_LOWER_CASE = re.compile(rb"[a-z]")
+_DASH = ord("-")
 _SKIPPED = re.escape(_DELIMITERS)
 _WORD = re.compile(rb"(?:[^.\-%b]|\.(?!\.\.)|-(?!---))++" % _SKIPPED)
 _RUN = re.compile(rb"\.++|-++")
@@ -270,9 +274,11 @@ class LineReader:
         found = self._pieces(text)
         spans = ((start, end) for start, end, *_, absent in found if end > start and not absent)
         variant = self._variant(text, spans)
-        apart = {word.start for word in variant}  # never learned
+        apart = {word.start for word in variant}  # never learned, as are kinds
         whole = tuple(
-            token._replace(assigned=False) if token.assigned and token.start in apart else token
+            token._replace(assigned=False)
+            if token.assigned and (token.start in apart or names_kind(text, token.start, token.end))
+            else token
             for token in merged(text, (piece[:4] for piece in found))
         )
         if all(token.variable for token in whole):
@@ -634,6 +640,37 @@ def is_message_key(key: bytes) -> bool:
         return True
     last = _LAST_PART.search(key)
     return last is not None and last[0].lower() in OUTCOME_KEYS
+
+
+def names_kind(text: bytes, start: int, end: int) -> bool:
+    """Return whether a word names a kind of event, and so is never learned to be a variable.
+
+    It ends like the name of an exception (``SSLError``), it is a tag (``[PUB]``), or it is directly
+    behind a message key (``type:exists``).
+    """
+    return is_named_kind(text[start:end]) or is_tag(text, start, end) or is_said(text, start)
+
+
+def is_tag(text: bytes, start: int, end: int) -> bool:
+    """Return whether a word without small letters is behind ``[`` or ends with a dash.
+
+    >>> [is_tag(text, 1, 5) for text in (b"[HPUB 7]", b" SH-- ", b"[main]", b"(HPUB)")]
+    [True, True, False, False]
+    """
+    marked = text[start - 1 : start] == b"[" or text[end - 1] == _DASH
+    return marked and not _LOWER_CASE.search(text, start, end)
+
+
+def is_said(text: bytes, start: int) -> bool:
+    """Return whether a word is directly behind a message key: ``type:exists``, ``state="UP"``."""
+    at = start - (text[start - 1 : start] in _QUOTES)
+    if not text[:at].endswith(_SEPARATORS):
+        return False
+    end = at - 1 - (text[at - 2 : at - 1] in _QUOTES)
+    begin = end
+    while begin > 0 and end - begin < MAX_KEY and text[begin - 1] not in _DELIMITERS:
+        begin -= 1
+    return is_message_key(text[begin:end])
 
 
 def _names(text: bytes) -> Iterator[Piece]:

@@ -90,6 +90,9 @@ _DOTTED = re.compile(_NAME_BYTE + rb"+(?:\." + _NAME_BYTE + rb"+){2,}")
 EXCEPTIONS = (b"Exception", b"Error")
 """Ends of the names of exceptions, which say what happened."""
 
+KINDS = (*EXCEPTIONS, b"Timeout", b"Refused", b"Failure", b"Fault", b"Warning")
+"""Ends of words that name what went wrong, behind another part of the name."""
+
 TRAILING_PUNCTUATION = bytes(
     byte for byte in range(128) if not (chr(byte).isalnum() or byte in b"_$-")
 )
@@ -137,6 +140,16 @@ def is_variable(token: bytes) -> bool:
 def is_exception(token: bytes) -> bool:
     """Return whether a dotted name is that of an exception."""
     return token.rstrip(TRAILING_PUNCTUATION).endswith(EXCEPTIONS)
+
+
+def is_named_kind(word: bytes) -> bool:
+    """Return whether a word ends like the name of what went wrong.
+
+    >>> [is_named_kind(word) for word in (b"SSLError", b"ReadTimeout", b"Error", b"Bob")]
+    [True, True, False, False]
+    """
+    word = word.rstrip(TRAILING_PUNCTUATION)
+    return word.endswith(KINDS) and word not in KINDS
 
 
 def tokenise(text: bytes, split: re.Pattern[bytes], classes: bool) -> Iterator[Token]:

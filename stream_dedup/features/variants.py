@@ -77,9 +77,19 @@ OUTCOMES = frozenset(
     nxdomain servfail noerror nodata bounced deferred dropped discarded degraded corrupt corrupted
     infected exceeded
     nicht kein keine niet geen nunca jamais nie inte ikke
+    waiting pending
+    get head post put patch options
+    eacces eaddrinuse eaddrnotavail eagain ebadf ebusy ecanceled echild econnaborted econnrefused
+    econnreset eexist efault efbig ehostdown ehostunreach einprogress eintr einval eio eisdir eloop
+    emfile emsgsize enametoolong enetdown enetunreach enfile enobufs enodev enoent enoexec enomem
+    enospc enosys enotconn enotdir enotempty enotfound enotsock enotsup enxio eoverflow eperm epipe
+    eproto erange erofs espipe esrch estale etimedout etxtbsy exdev
+    sigabrt sigalrm sigbus sigfpe sighup sigill sigint sigkill sigpipe sigquit sigsegv sigstop
+    sigterm sigtrap sigxcpu
     """.split()
 )
-"""Words that say how something ended or how it is: lower case.
+"""Words that say how something ended, how it is, what was asked (methods of HTTP) or what went
+wrong (error numbers, signals): lower case.
 
 Recipes name this list, so it never changes once it is released: another list would have another
 name. Words that are also usual names of users, topics or programs are not in it.

@@ -62,8 +62,11 @@ from stream_dedup.features._lines cimport (
     fill_tables,
     holds,
     is_blank,
+    is_named_kind,
     is_of_class,
     is_of_rsyslog,
+    is_said,
+    is_tag,
     is_unit,
     is_word_byte,
     may_have_escapes,
@@ -317,6 +320,7 @@ cdef struct Item:
     uint8_t variable
     uint8_t protected
     uint8_t assigned
+    uint8_t of_kind
 
 cdef struct Items:
     Item* at
@@ -571,7 +575,7 @@ cdef inline int push(
     item.weight = weight * part.weight
     item.order = <uint32_t>items.count
     item.variable = variable
-    item.protected = item.assigned = False
+    item.protected = item.assigned = item.of_kind = False
     items.count += 1
     return 0
 
@@ -974,7 +978,7 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
     cdef uint64_t head[MOST_WORDS + 1]
     cdef uint64_t tail[MOST_WORDS + 1]
     cdef uint64_t power[MOST_WORDS + 1]
-    cdef uint64_t protected = 0, assigned = 0, rest, values, missing
+    cdef uint64_t fixed = 0, assigned = 0, rest, values, missing
     cdef uint64_t least[3]
     cdef size_t places[2]  # of the first two of them
     cdef size_t count = 0, i, j, left
@@ -986,7 +990,7 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
         if count == MOST_WORDS:
             return 0
         words[count] = tokens.at[i].identity
-        protected |= <uint64_t>tokens.at[i].protected << count
+        fixed |= <uint64_t>(tokens.at[i].protected or tokens.at[i].of_kind) << count
         assigned |= <uint64_t>tokens.at[i].assigned << count
         count += 1
     if count < 2:
@@ -1012,7 +1016,7 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
         places[0] += words[i] == least[0]
         places[1] += words[i] == least[1]
     for i in range(count):
-        if protected >> i & 1:
+        if fixed >> i & 1:
             continue
         missing = words[i]
         if (missing == least[0] and places[0] > 1) or (missing == least[1] and places[1] > 1):
@@ -1020,7 +1024,7 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
         rest = head[i] * power[count - 1 - i] + tail[i + 1]
         put_slot(slots, key_of(rest, count - 1, least, missing), i, count - 1, words[i])
     for i in range(count):
-        if protected >> i & 1:
+        if fixed >> i & 1:
             continue
         first = True
         rest = left = 0
@@ -1455,7 +1459,7 @@ cdef class Kernel:
         cdef size_t first = tokens.count, variant_first = variant.count, variant_count
         cdef uint64_t seen[8]
         cdef uint64_t again = 0
-        cdef bint joined = False
+        cdef bint joined = False, of_kind
         cdef int names = 0
         cdef uint64_t identity
         cdef Pair votes
@@ -1516,7 +1520,9 @@ cdef class Kernel:
                     votes = murmur(text + start, size, self.seed)
                 push(tokens, identity, votes, part, self.weight_of(identity), False)
                 tokens.at[tokens.count - 1].protected = word != NULL
-                tokens.at[tokens.count - 1].assigned = piece.assigned and word == NULL
+                of_kind = self.learns and self.is_kind(text, start, size)
+                tokens.at[tokens.count - 1].of_kind = of_kind
+                tokens.at[tokens.count - 1].assigned = piece.assigned and word == NULL and not of_kind
                 # Keyed hashes are spread evenly: few words without a repeat are taken for one.
                 again |= seen[identity >> 61] >> (identity & 63) & 1
                 seen[identity >> 61] |= <uint64_t>1 << (identity & 63)
@@ -1537,6 +1543,14 @@ cdef class Kernel:
         elif again:  # a group has a word
             drop_groups(tokens, first, variant, &work.token_of, variant_first)
         return 0
+
+    cdef inline bint is_kind(self, const uint8_t* text, size_t start, size_t size) noexcept nogil:
+        """Return whether a word names a kind: `lines.names_kind`."""
+        return (
+            is_named_kind(self.tables.classes, text + start, size)
+            or is_tag(text, start, start + size)
+            or is_said(text, &self.tables, start)
+        )
 
     cdef int take_names(self, const Part* part, Items* tokens, bint full) except -1 nogil:
         """Take the names of a line of variables, if it has any, in place of its one placeholder."""
@@ -1577,6 +1591,7 @@ cdef class Kernel:
             push(tokens, identity, votes, part, self.weight_of(identity), False)
             word = self.find_protected(text, start, i - start) if self.protected != NULL else NULL
             tokens.at[tokens.count - 1].protected = word != NULL
+            tokens.at[tokens.count - 1].of_kind = self.learns and self.is_kind(text, start, i - start)
             names = names + 1 if self.is_calendar(text + start, i - start) else 0
         for i in range(first, tokens.count):
             any_word |= not tokens.at[i].variable

@@ -37,7 +37,7 @@ from functools import partial
 from typing import NamedTuple
 
 from stream_dedup.features.folding import WORDS
-from stream_dedup.features.lines import LineReader
+from stream_dedup.features.lines import LineReader, names_kind
 from stream_dedup.features.prepare import NO_SALT, Part, Salt
 from stream_dedup.features.recipe import HASH_BITS, Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, Token
@@ -70,6 +70,7 @@ class Feature(NamedTuple):
         variable: whether it is a placeholder.
         protected: whether it is a protected word.
         assigned: whether it is a word that is the value of a key, and not protected.
+        of_kind: whether it is a word that names a kind.
     """
 
     text: bytes
@@ -79,6 +80,7 @@ class Feature(NamedTuple):
     variable: bool
     protected: bool = False
     assigned: bool = False
+    of_kind: bool = False
 
 
 class Taken(NamedTuple):
@@ -109,9 +111,9 @@ def _one_off(tokens: list[Feature]) -> bytes:
     words = [token for token in tokens if not token.variable]
     if not 2 <= len(words) <= one_off.MAX_WORDS:
         return b""
-    hashes, protected = [word.identity for word in words], [word.protected for word in words]
-    assigned = [word.assigned for word in words]
-    return one_off.pack(one_off.pattern_keys(hashes, protected, assigned))
+    hashes, assigned = [word.identity for word in words], [word.assigned for word in words]
+    fixed = [word.protected or word.of_kind for word in words]
+    return one_off.pack(one_off.pattern_keys(hashes, fixed, assigned))
 
 
 def _of_bands(taken: Taken) -> set[int]:
@@ -126,6 +128,7 @@ class ReferenceKernel:
         self._recipe = recipe
         self._identity = partial(fastest_siphash(), key)
         self._reader = LineReader(recipe, reference=True)
+        self._structured = recipe.text.classes == "structured"
         self._hash = OTHERS.get(recipe.fingerprint.hash)
         self._bits = (1 << HASH_BITS[recipe.fingerprint.hash]) - 1
         self._tie = int(recipe.fingerprint.tie == "one")
@@ -208,9 +211,10 @@ class ReferenceKernel:
             protected = not token.variable and bool(
                 protected_word(*place, self._protected, self._levels)
             )
-            assigned = token.assigned and not token.variable and not protected
-            if protected or assigned:
-                feature = feature._replace(protected=protected, assigned=assigned)
+            of_kind = self._structured and not token.variable and names_kind(*place)
+            assigned = token.assigned and not (token.variable or protected or of_kind)
+            if protected or assigned or of_kind:
+                feature = feature._replace(protected=protected, assigned=assigned, of_kind=of_kind)
             yield feature
 
     def _word_ngrams(self, tokens: list[Feature], weight: int, salt: Salt) -> Iterator[Feature]:
