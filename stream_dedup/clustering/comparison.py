@@ -259,7 +259,7 @@ class Comparison:
     @property
     def merge(self) -> bool:
         """Whether the right event would join the left one's cluster, if there were no other."""
-        if not self.left.taken.tokens or not self.right.taken.tokens:
+        if self.left.taken.empty or self.right.taken.empty:
             return False
         if self.left.key == self.right.key:
             return True
@@ -288,7 +288,7 @@ class Comparison:
     def _verdict(self) -> str:
         match = self.recipe.match
         for look, name in ((self.left, "first"), (self.right, "second")):
-            if not look.taken.tokens:
+            if look.taken.empty:
                 return f"They do not merge: the {name} is empty, so it is passed through."
         if self.left.exact == self.right.exact and self.merge:
             what = "words and variables are equal, in order" if self.left.words else (

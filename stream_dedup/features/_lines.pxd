@@ -586,7 +586,8 @@ cdef inline bint take_quote(
             line.role = QUOTED
             return False
         if not (
-            role == JSON or (role == ASSIGNED and line.depth)
+            role == JSON
+            or ((role == ASSIGNED or role == COLON or role == SPACED) and line.depth)
             or ((role == OPENED or role == ITEM) and line.keyed & 1)
             or (behind_word and is_name(line, tables, at))
         ):
@@ -938,7 +939,7 @@ cdef inline bint is_optional(const Line* line, size_t start, size_t end) noexcep
 cdef inline void take_address(
     Line* line, const Tables* tables, size_t start, size_t end, int held, Piece* piece
 ) noexcept nogil:
-    """Take an address, whose scheme is given: class 13."""
+    """Take an address, of which the scheme or the path is given: class 13."""
     cdef const uint8_t* text = line.text
     cdef uint8_t byte
     while end < line.length:
@@ -1039,7 +1040,10 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
             if taken:
                 start = line.at
                 continue
-        if end + 2 < length and text[end] == c":" and text[end + 1] == text[end + 2] == c"/":
+        if (
+            end + 2 < length and text[end] == c":" and text[end + 1] == text[end + 2] == c"/"
+            or text[start] == c"/" and memchr(text + start, c"?", end - start - 1) != NULL
+        ):
             take_address(line, tables, start, end, held, piece)
             return True
         variable = held & DIGIT

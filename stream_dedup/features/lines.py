@@ -130,7 +130,7 @@ _AFTER_VALUE = frozenset(_SPACES + b"\x1b,;)]}>")
 _DELIMITERS = LOG_DELIMITERS + b"\x1b"
 _QUOTES, _SEPARATORS = (b"'", b'"'), (b"=", b":")
 _LOWER_CASE = re.compile(rb"[a-z]")
-_DASH = ord("-")
+_DASH, _SLASH = ord("-"), ord("/")
 _SKIPPED = re.escape(_DELIMITERS)
 _WORD = re.compile(rb"(?:[^.\-%b]|\.(?!\.\.)|-(?!---))++" % _SKIPPED)
 _RUN = re.compile(rb"\.++|-++")
@@ -408,7 +408,7 @@ class _Scanner:
                 self._role = _QUOTED
                 return at + 1
             item = role in (_OPENED, _ITEM) and self._keyed & 1
-            value = role == _JSON or (role == _ASSIGNED and self._depth) or item
+            value = role == _JSON or (role in (_ASSIGNED, _COLON, _SPACED) and self._depth) or item
             if not value and not (behind_word and self._is_name(at)):
                 return at + 1
         elif at == self._end and (at <= self._plain or _closes(self._text[at - 1])):
@@ -530,7 +530,7 @@ class _Scanner:
             after = self._string(end, b"'", role)
             if after >= 0:
                 return after
-        if text.startswith(_URL_MARK, end):
+        if text.startswith(_URL_MARK, end) or (token[0] == _SLASH and b"?" in token[:-1]):
             return self._address(start, end)
         variable = (
             self._is_hex_group(start, end) or is_variable(token) or self._is_structured(token)
@@ -553,7 +553,7 @@ class _Scanner:
         return end
 
     def _address(self, start: int, end: int) -> int:
-        """Take an address, whose scheme is given; return where to go on."""
+        """Take an address, of which the scheme or the path is given; return where to go on."""
         end = _end(_URL_REST, self._text, end)
         while self._text[end - 1] in _URL_ENDS_NOT:
             end -= 1

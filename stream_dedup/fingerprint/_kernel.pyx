@@ -1054,6 +1054,16 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
     return 0
 
 
+cdef inline bint is_all_blank(Workspace work) noexcept nogil:
+    """Return whether an event is white space alone."""
+    cdef size_t i, j
+    for i in range(work.part_count):
+        for j in range(work.parts[i].length):
+            if not is_blank(work.parts[i].text[j]):
+                return False
+    return True
+
+
 cdef class Kernel:
     """The native kernel of one recipe and key; see `kernel.Kernel` for the methods."""
 
@@ -1931,7 +1941,7 @@ cdef class Kernel:
             words += not tokens.at[i].variable
         if self.characters:
             words = <uint32_t>features.count
-        if words == 0 and tokens.count:
+        if words == 0 and (tokens.count or not is_all_blank(work)):
             exact = self.secret
             hashed = self.verbatim(work, &exact)
         if work.variant.count:

@@ -204,14 +204,16 @@ class Fingerprinter:
         taken = Taken([], [], [], [])
         salts = zip(prepared.salts, prepared.identity_salts, strict=True)
         parts = zip(prepared.texts, prepared.weights, salts, strict=True)
+        blank = True
         for name, part in zip(names or [""], parts, strict=True):
             one = kernel.take([part])
+            blank = blank and one.blank
             head = f"{name}=".encode("utf-8", "replace") if name else b""
             taken.tokens.extend(f._replace(text=head + f.text) for f in one.tokens)
             taken.features.extend(f._replace(text=head + f.text) for f in one.features)
             taken.verbatim.extend(one.verbatim)
             taken.variant.extend(one.variant)
-        return taken
+        return taken._replace(blank=blank)
 
     def fingerprints(
         self, prepared: Prepared, full: bool, sketch_from_bytes: int = 0

@@ -7,8 +7,8 @@ Theory of operation
    the one placeholder hash. With ``characters`` the whole text is one token; of a text that is
    folded to look-alikes and words, what is before the words.
 2. **Exact hash**: the hash of the sequence of token identities, over all parts of the event. Equal
-   patterns have equal hashes. If all tokens of an event are placeholders, its text is hashed as it
-   is, so that only the same text is equal.
+   patterns have equal hashes. If an event has no words, its text is hashed as it is, so that only
+   the same text is equal; but white space alone has the hash of nothing.
 3. **Features.** Words: the tokens, or the hashes of n consecutive tokens. Characters: n consecutive
    characters; a character is a byte and the UTF-8 continuation bytes after it, so any bytes are
    accepted. A part with fewer than n gives one feature of what it has.
@@ -91,12 +91,19 @@ class Taken(NamedTuple):
         features: the features, repeats included.
         verbatim: the identity of each part's text.
         variant: the words that make its variant.
+        blank: whether it is white space alone.
     """
 
     tokens: list[Feature]
     features: list[Feature]
     verbatim: list[int]
     variant: list[bytes]
+    blank: bool = True
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to compare."""
+        return not self.tokens and self.blank
 
 
 def _check(feature: object, weight: object) -> None:
@@ -166,7 +173,8 @@ class ReferenceKernel:
 
     def take(self, parts: Iterable[Part]) -> Taken:
         """Return the tokens and features of an event, given as (text, weight, salt) parts."""
-        taken = Taken([], [], [], [])
+        parts = list(parts)
+        taken = Taken([], [], [], [], all(not text or text.isspace() for text, *_ in parts))
         for text, weight, salt in parts:
             taken.verbatim.append(self._identity(text) ^ salt[1])
             limit = self._recipe.input.max_bytes
@@ -332,7 +340,7 @@ class ReferenceKernel:
             source = taken.tokens if by_words else taken.features
             words = sum(not feature.variable for feature in source)
             hashed = [token.identity for token in taken.tokens]
-            if hashed and not words:
+            if not words and (hashed or not taken.blank):
                 hashed = taken.verbatim
             variant = 0
             if taken.variant:

@@ -212,7 +212,7 @@ def test_what_follows_an_unsent_batch_is_sent_after_it(kafka: Kafka) -> None:
     assert first_copies == values
 
 
-def test_a_delivery_that_waits_for_a_topic_goes_on_with_another_producer(kafka: Kafka) -> None:
+def test_a_delivery_that_waits_goes_on_with_another_producer(kafka: Kafka) -> None:
     """Another delivery has discarded the producer, which was asking about the topic."""
     topic = kafka.fresh_topic()
     outgoing = [Outgoing(topic, 0, Records.of([Record(-1, 1, None, b"event")]))]

@@ -144,6 +144,9 @@ def tokens(text: bytes) -> bytes:
         (b"got http://a.b/c?d=e,f&g=h now", b"got <*> now"),
         (b"<GET ftp://a/b> http://a, x", b"GET <*> x"),
         (b"http://a/b: c tcp://x", b"<*> c <*>"),
+        (b"GET /a?b=c&d=failed, then /e", b"GET <*> then <*>"),
+        (b"/a?b=(c) /? x? a/b?c=d", b"<*> x? a/b?c d"),
+        (b'at {pid: 1, node: "a b", error: "no space"}', b"at pid <*> node <*> error no space"),
         (b"a://b\x1b[mx c:/d ://e", b"<*> x c <*>"),
         (b"Monday a://7 x", b"<*> x"),
         # optional values

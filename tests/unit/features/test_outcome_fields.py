@@ -293,10 +293,11 @@ def test_the_trace_that_follows_does_not_depend_on_the_order() -> None:
         assert fields.compared(dict(reversed(event.items())), b"x") == f"x\n{TRACE}".encode()
 
 
-def test_outcomes_alone_are_compared_with_nothing() -> None:
+def test_a_text_without_words_merges_with_its_like_alone() -> None:
     values = [compared(", ;", level=level).encode() for level in ("info", "error", "info")]
+    values += [compared(", :", level="info").encode()]
     kinds = [each.kind.value for each in Deduplicator(LOGS).process(values)]
-    assert kinds == ["passed"] * 3
+    assert kinds == ["new", "new", "duplicate", "new"]
 
 
 def test_frames_without_words_are_compared() -> None:

@@ -94,7 +94,7 @@ def test_an_event_larger_than_the_output_takes_is_shortened(rig: Rig, emit: Any)
     assert "sd-timestamp" not in dict(large.headers)
 
 
-def test_an_event_too_large_and_too_late_is_shortened_with_another_time(rig: Rig) -> None:
+def test_a_large_and_late_event_is_shortened_with_another_time(rig: Rig) -> None:
     limit = size_limit(12_000)
     takes(rig, ("out",), lambda record: limit(record) or late(record))
     rig.broker.max_bytes = 12_000
