@@ -18,7 +18,8 @@ from stream_dedup.errors import (
     GroupLost,
     IndexUnavailable,
     ProducerFenced,
-    StaleFence,
+        StaleFence,
+    StreamDedupError,
     UnreadableBatch,
 )
 from stream_dedup.io.base import Records
@@ -285,7 +286,7 @@ class Assignment:
         The index learns it with the next batch, and there may be none. If the group loses its
         offsets, the partition is read on from what the index knows.
         """
-        with suppress(IndexUnavailable, TimeoutError):
+        with suppress(StreamDedupError, TimeoutError):  # the next batch will meet it, too
             async with asyncio.timeout(NOTE_S):
                 for state in self:
                     if state.idle and state.noted < state.committed:
