@@ -78,7 +78,7 @@ from stream_dedup.features.tokens import (
     merged,
     tokenise,
 )
-from stream_dedup.features.variants import VariantWord, variant_words
+from stream_dedup.features.variants import METHODS, VariantWord, variant_words
 from stream_dedup.native import extension
 
 MAX_WORDS = 2
@@ -645,10 +645,13 @@ def is_message_key(key: bytes) -> bool:
 def names_kind(text: bytes, start: int, end: int) -> bool:
     """Return whether a word names a kind of event, and so is never learned to be a variable.
 
-    It ends like the name of an exception (``SSLError``), it is a tag (``[PUB]``), or it is directly
-    behind a message key (``type:exists``).
+    It ends like the name of an exception (``SSLError``), it is a method of HTTP or a tag
+    (``[PUB]``), or it is directly behind a message key (``type:exists``).
     """
-    return is_named_kind(text[start:end]) or is_tag(text, start, end) or is_said(text, start)
+    word = text[start:end]
+    return (
+        is_named_kind(word) or word in METHODS or is_tag(text, start, end) or is_said(text, start)
+    )
 
 
 def is_tag(text: bytes, start: int, end: int) -> bool:

@@ -78,7 +78,6 @@ OUTCOMES = frozenset(
     infected exceeded
     nicht kein keine niet geen nunca jamais nie inte ikke
     waiting pending
-    get head post put patch options
     eacces eaddrinuse eaddrnotavail eagain ebadf ebusy ecanceled echild econnaborted econnrefused
     econnreset eexist efault efbig ehostdown ehostunreach einprogress eintr einval eio eisdir eloop
     emfile emsgsize enametoolong enetdown enetunreach enfile enobufs enodev enoent enoexec enomem
@@ -88,8 +87,8 @@ OUTCOMES = frozenset(
     sigterm sigtrap sigxcpu
     """.split()
 )
-"""Words that say how something ended, how it is, what was asked (methods of HTTP) or what went
-wrong (error numbers, signals): lower case.
+"""Words that say how something ended, how it is, or what went wrong (error numbers, signals): lower
+case.
 
 Recipes name this list, so it never changes once it is released: another list would have another
 name. Words that are also usual names of users, topics or programs are not in it.

@@ -1558,6 +1558,7 @@ cdef class Kernel:
         """Return whether a word names a kind: `lines.names_kind`."""
         return (
             is_named_kind(self.tables.classes, text + start, size)
+            or is_method(text + start, size)
             or is_tag(text, start, start + size)
             or is_said(text, &self.tables, start)
         )
@@ -2786,18 +2787,26 @@ cdef inline size_t status_of_request(
     return status_after_method(tables, text, length, start, end)
 
 
+cdef bint is_method(const uint8_t* word, size_t length) noexcept nogil:
+    """Return whether a word is one of `variants.METHODS`."""
+    cdef char method[10]  # between spaces, as in the list
+    cdef size_t at
+    if not 3 <= length <= 7:
+        return False
+    for at in range(length):
+        if not c"A" <= word[at] <= c"Z":
+            return False
+        method[1 + at] = word[at]
+    method[0] = method[length + 1] = c" "
+    method[length + 2] = 0
+    return strstr(b" GET HEAD POST PUT PATCH DELETE OPTIONS ", method) != NULL
+
+
 cdef size_t status_after_method(
     const Tables* tables, const uint8_t* text, size_t length, size_t start, size_t end
 ) noexcept nogil:
-    cdef char method[10]  # between spaces, as in the list
-    cdef size_t at, status
-    for at in range(start, end):
-        if not c"A" <= text[at] <= c"Z":
-            return 0
-        method[1 + at - start] = text[at]
-    method[0] = method[end - start + 1] = c" "
-    method[end - start + 2] = 0
-    if strstr(b" GET HEAD POST PUT PATCH DELETE OPTIONS ", method) == NULL:
+    cdef size_t status
+    if not is_method(text + start, end - start):
         return 0
     status = status_after_path(tables, text, length, end)
     return status if status else status_in_iis(text, length, end)

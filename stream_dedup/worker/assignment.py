@@ -18,7 +18,7 @@ from stream_dedup.errors import (
     GroupLost,
     IndexUnavailable,
     ProducerFenced,
-        StaleFence,
+    StaleFence,
     StreamDedupError,
     UnreadableBatch,
 )
