@@ -1530,7 +1530,7 @@ cdef class Kernel:
                     votes = murmur(text + start, size, self.seed)
                 push(tokens, identity, votes, part, self.weight_of(identity), False)
                 tokens.at[tokens.count - 1].protected = word != NULL
-                of_kind = self.learns and self.is_kind(text, start, size)
+                of_kind = self.learns and work.full and self.is_kind(text, start, size)
                 tokens.at[tokens.count - 1].of_kind = of_kind
                 tokens.at[tokens.count - 1].assigned = piece.assigned and word == NULL and not of_kind
                 # Keyed hashes are spread evenly: few words without a repeat are taken for one.
@@ -1602,7 +1602,9 @@ cdef class Kernel:
             push(tokens, identity, votes, part, self.weight_of(identity), False)
             word = self.find_protected(text, start, i - start) if self.protected != NULL else NULL
             tokens.at[tokens.count - 1].protected = word != NULL
-            tokens.at[tokens.count - 1].of_kind = self.learns and self.is_kind(text, start, i - start)
+            tokens.at[tokens.count - 1].of_kind = (
+                self.learns and full and self.is_kind(text, start, i - start)
+            )
             names = names + 1 if self.is_calendar(text + start, i - start) else 0
         for i in range(first, tokens.count):
             any_word |= not tokens.at[i].variable
