@@ -128,7 +128,11 @@ class PatternRule:
         if self.kind in _SEVERAL and not 2 <= len(self.patterns) <= MAX_PATTERNS:
             self._refuse(key, f"has {len(self.patterns)}", f"give 2 to {MAX_PATTERNS}")
         if self.kind not in _SEVERAL and len(self.patterns) != 1:
-            self._refuse(key, f"has {len(self.patterns)}", "give one")
+            self._refuse(
+                key,
+                f"has {len(self.patterns)}",
+                "give one; on the command line, --value names the rest",
+            )
         templates = []
         for pattern in self.patterns:
             if _SURROGATE.search(pattern):  # a file or Redis could not hold it
@@ -158,7 +162,7 @@ class PatternRule:
                 problem = f"{_short(text)} holds characters that cannot be printed"
                 self._refuse(key, problem, "leave them out")
         if self.kind is RuleKind.NAME and not self.value.strip():
-            self._refuse("name", "is empty", "give one")
+            self._refuse("name", "is empty", "give one; on the command line, by --value")
 
     def _check_slot(self, template: Template) -> None:
         if self.kind in _WITH_SLOT:
