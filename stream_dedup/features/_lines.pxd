@@ -62,6 +62,7 @@ cdef struct Tables:
     Words units
     Words labels
     Words message_keys
+    Words sentence_keys
     Words outcome_keys
 
 cdef struct Close:  # the end of a string: see `find_close`
@@ -195,7 +196,7 @@ cdef inline int gap_kind(str char) except -1:
 
 
 cdef inline int fill_tables(
-    Tables* tables, delimiters, units, labels, message_keys, outcome_keys
+    Tables* tables, delimiters, units, labels, message_keys, sentence_keys, outcome_keys
 ) except -1:
     cdef int byte
     fill_classes(tables.classes, delimiters)
@@ -209,6 +210,7 @@ cdef inline int fill_tables(
     set_words(&tables.units, units)
     set_words(&tables.labels, labels, True)
     set_words(&tables.message_keys, message_keys, True)
+    set_words(&tables.sentence_keys, sentence_keys, True)
     set_words(&tables.outcome_keys, outcome_keys, True)
     return 0
 
@@ -860,13 +862,17 @@ cdef inline bint is_assigned(
     return text[start - 1] == c"=" and is_closed(line, end) and not is_message_key(line, tables)
 
 
-cdef inline bint is_said(const uint8_t* text, const Tables* tables, size_t start) noexcept nogil:
-    """Return whether a word is directly behind a message key: `lines.is_said`."""
+cdef inline bint is_said(
+    const uint8_t* text, size_t length, const Tables* tables, size_t start, size_t word_end
+) noexcept nogil:
+    """Return whether a word is the value of a message key: `lines.is_said`."""
     cdef Line line
     cdef size_t at = start, end
     if at and (text[at - 1] == c'"' or text[at - 1] == c"'"):
         at -= 1
     if at == 0 or (text[at - 1] != c"=" and text[at - 1] != c":"):
+        return False
+    if at < start and (word_end == length or text[word_end] != text[at]):
         return False
     end = at - 1
     if end and (text[end - 1] == c'"' or text[end - 1] == c"'"):
@@ -877,7 +883,9 @@ cdef inline bint is_said(const uint8_t* text, const Tables* tables, size_t start
     line.text = text
     line.last = at
     line.last_end = end
-    return is_message_key(&line, tables)
+    return is_message_key(&line, tables) and not holds(
+        &tables.sentence_keys, text + at, end - at, True
+    )
 
 
 cdef inline bint ends_as_kind(const uint8_t* word, size_t length, const char* end, size_t size) noexcept nogil:
@@ -899,14 +907,16 @@ cdef inline bint is_named_kind(const uint8_t* classes, const uint8_t* word, size
 
 
 cdef inline bint is_tag(const uint8_t* text, size_t start, size_t end) noexcept nogil:
-    """Return whether a word without small letters is behind ``[`` or ends with a dash."""
+    """Return whether a word in capitals is behind ``[`` or ends with a dash: `lines.is_tag`."""
     cdef size_t i
+    cdef bint capital = False
     if text[end - 1] != c"-" and (start == 0 or text[start - 1] != c"["):
         return False
     for i in range(start, end):
-        if is_lower(text[i]):
+        if is_lower(text[i]) or text[i] >= 128:
             return False
-    return True
+        capital |= is_upper(text[i])
+    return capital
 
 
 cdef inline bint is_unit(const Tables* tables, const uint8_t* token, size_t length) noexcept nogil:
@@ -937,7 +947,7 @@ cdef inline bint is_optional(const Line* line, size_t start, size_t end) noexcep
 
 
 cdef inline void take_address(
-    Line* line, const Tables* tables, size_t start, size_t end, int held, Piece* piece
+    Line* line, const Tables* tables, size_t start, size_t end, int held, bint of_path, Piece* piece
 ) noexcept nogil:
     """Take an address, of which the scheme or the path is given: class 13."""
     cdef const uint8_t* text = line.text
@@ -947,6 +957,7 @@ cdef inline void take_address(
         if (
             is_blank(byte) or byte == ESC or byte == c'"' or byte == c"'" or byte == c"<"
             or byte == c">" or byte == c"|" or byte == c")" or byte == c"]" or byte == c"}"
+            or of_path and (byte == c"," or byte == c";")
         ):
             break
         held |= tables.classes[byte]
@@ -1040,11 +1051,11 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
             if taken:
                 start = line.at
                 continue
-        if (
-            end + 2 < length and text[end] == c":" and text[end + 1] == text[end + 2] == c"/"
-            or text[start] == c"/" and memchr(text + start, c"?", end - start - 1) != NULL
-        ):
-            take_address(line, tables, start, end, held, piece)
+        if end + 2 < length and text[end] == c":" and text[end + 1] == text[end + 2] == c"/":
+            take_address(line, tables, start, end, held, False, piece)
+            return True
+        if text[start] == c"/" and memchr(text + start, c"?", end - start - 1) != NULL:
+            take_address(line, tables, start, end, held, True, piece)
             return True
         variable = held & DIGIT
         if not variable:

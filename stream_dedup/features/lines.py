@@ -109,6 +109,13 @@ MESSAGE_KEYS = frozenset(
 )
 """Keys whose values say what happened, lower case: their words stay words."""
 
+SENTENCE_KEYS = frozenset(
+    b"msg message text log error err errmsg exception cause description detail details title "
+    b"subject summary problem warning alert alertname query sql statement textpayload @m @mt "
+    b"failure errormessage error_message error.message".split()
+)
+"""Those of them whose values are sentences: their words do not name kinds of events."""
+
 OUTCOME_KEYS = frozenset(b"error err reason result status cause exception outcome".split())
 """Keys that are message keys also as the last part of a name, behind other letters, lower case."""
 
@@ -129,7 +136,7 @@ _OPENING, _CLOSING = b"([{", b")]}"
 _AFTER_VALUE = frozenset(_SPACES + b"\x1b,;)]}>")
 _DELIMITERS = LOG_DELIMITERS + b"\x1b"
 _QUOTES, _SEPARATORS = (b"'", b'"'), (b"=", b":")
-_LOWER_CASE = re.compile(rb"[a-z]")
+_CAPITAL, _NO_CAPITAL = re.compile(rb"[A-Z]"), re.compile(rb"[a-z\x80-\xff]")
 _DASH, _SLASH = ord("-"), ord("/")
 _SKIPPED = re.escape(_DELIMITERS)
 _WORD = re.compile(rb"(?:[^.\-%b]|\.(?!\.\.)|-(?!---))++" % _SKIPPED)
@@ -149,6 +156,7 @@ _OF_RSYSLOG = re.compile(  # numbers, such as worker#012, are none of these
 _HEX_GROUP = re.compile(rb"[A-Fa-f]{1,4}+")
 _HEX_BEHIND = re.compile(rb"(?:::?[0-9A-Fa-f]{1,4}+(?=[%b]|\Z))*+" % _SKIPPED)
 _URL_REST = re.compile(rb"[^%b\x1b\"'<>|)\]}]*+" % _SPACES)
+_QUERY_REST = re.compile(rb"[^%b\x1b\"'<>|)\]},;]*+" % _SPACES)
 _URL_ENDS_NOT = b",;:.!?"
 _NAME = rb"[A-Za-z0-9_$\x80-\xff-]"
 _SEPARATED = re.compile(rb"(?<=%b)[./\\](?=%b)" % (_NAME, _NAME))
@@ -530,8 +538,10 @@ class _Scanner:
             after = self._string(end, b"'", role)
             if after >= 0:
                 return after
-        if text.startswith(_URL_MARK, end) or (token[0] == _SLASH and b"?" in token[:-1]):
-            return self._address(start, end)
+        if text.startswith(_URL_MARK, end):
+            return self._address(start, _end(_URL_REST, text, end))
+        if token[0] == _SLASH and b"?" in token[:-1]:
+            return self._address(start, _end(_QUERY_REST, text, end))
         variable = (
             self._is_hex_group(start, end) or is_variable(token) or self._is_structured(token)
         )
@@ -553,8 +563,7 @@ class _Scanner:
         return end
 
     def _address(self, start: int, end: int) -> int:
-        """Take an address, of which the scheme or the path is given; return where to go on."""
-        end = _end(_URL_REST, self._text, end)
+        """Take an address, but for punctuation at its end; return where to go on."""
         while self._text[end - 1] in _URL_ENDS_NOT:
             end -= 1
         self._pieces.append(Piece(start, end, True))
@@ -646,34 +655,46 @@ def names_kind(text: bytes, start: int, end: int) -> bool:
     """Return whether a word names a kind of event, and so is never learned to be a variable.
 
     It ends like the name of an exception (``SSLError``), it is a method of HTTP or a tag
-    (``[PUB]``), or it is directly behind a message key (``type:exists``).
+    (``[PUB]``), or the value of a message key (``type:exists``).
     """
     word = text[start:end]
     return (
-        is_named_kind(word) or word in METHODS or is_tag(text, start, end) or is_said(text, start)
+        is_named_kind(word)
+        or word in METHODS
+        or is_tag(text, start, end)
+        or is_said(text, start, end)
     )
 
 
 def is_tag(text: bytes, start: int, end: int) -> bool:
-    """Return whether a word without small letters is behind ``[`` or ends with a dash.
+    """Return whether a word in capitals is behind ``[`` or ends with a dash.
 
     >>> [is_tag(text, 1, 5) for text in (b"[HPUB 7]", b" SH-- ", b"[main]", b"(HPUB)")]
     [True, True, False, False]
     """
     marked = text[start - 1 : start] == b"[" or text[end - 1] == _DASH
-    return marked and not _LOWER_CASE.search(text, start, end)
+    return bool(
+        marked and _CAPITAL.search(text, start, end) and not _NO_CAPITAL.search(text, start, end)
+    )
 
 
-def is_said(text: bytes, start: int) -> bool:
-    """Return whether a word is directly behind a message key: ``type:exists``, ``state="UP"``."""
-    at = start - (text[start - 1 : start] in _QUOTES)
-    if not text[:at].endswith(_SEPARATORS):
+def is_said(text: bytes, start: int, end: int) -> bool:
+    """Return whether a word is the value of a message key: ``type:exists``, ``state="UP"``.
+
+    It is directly behind the key, alone in quotes or not. Words of sentences are no such values.
+    """
+    quote = text[start - 1 : start]
+    at = start - (quote in _QUOTES)
+    if not at or text[at - 1 : at] not in _SEPARATORS:
+        return False
+    if at < start and text[end : end + 1] != quote:
         return False
     end = at - 1 - (text[at - 2 : at - 1] in _QUOTES)
     begin = end
     while begin > 0 and end - begin < MAX_KEY and text[begin - 1] not in _DELIMITERS:
         begin -= 1
-    return is_message_key(text[begin:end])
+    key = text[begin:end]
+    return is_message_key(key) and key.lower() not in SENTENCE_KEYS
 
 
 def _names(text: bytes) -> Iterator[Piece]:

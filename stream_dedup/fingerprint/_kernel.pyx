@@ -31,7 +31,13 @@ from libc.string cimport memchr, memcmp, memcpy, memset, strlen, strstr
 
 import array
 
-from stream_dedup.features.lines import MAX_GROUP, MESSAGE_KEYS, OUTCOME_KEYS, TOP_LABELS
+from stream_dedup.features.lines import (
+    MAX_GROUP,
+    MESSAGE_KEYS,
+    OUTCOME_KEYS,
+    SENTENCE_KEYS,
+    TOP_LABELS,
+)
 from stream_dedup.features import lines
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER, UNITS
 from stream_dedup.features.variants import (
@@ -1113,7 +1119,8 @@ cdef class Kernel:
         self.secret = secret_of(key)
         fill_classes(self.classes, recipe.delimiters)
         fill_tables(
-            &self.tables, recipe.delimiters, UNITS, TOP_LABELS, MESSAGE_KEYS, OUTCOME_KEYS
+            &self.tables, recipe.delimiters, UNITS, TOP_LABELS, MESSAGE_KEYS, SENTENCE_KEYS,
+            OUTCOME_KEYS,
         )
         set_words(&self.level_keys, LEVEL_KEYS, True)
         self.set_calendar()
@@ -1530,7 +1537,7 @@ cdef class Kernel:
                     votes = murmur(text + start, size, self.seed)
                 push(tokens, identity, votes, part, self.weight_of(identity), False)
                 tokens.at[tokens.count - 1].protected = word != NULL
-                of_kind = self.learns and work.full and self.is_kind(text, start, size)
+                of_kind = self.learns and work.full and self.is_kind(text, part.length, start, size)
                 tokens.at[tokens.count - 1].of_kind = of_kind
                 tokens.at[tokens.count - 1].assigned = piece.assigned and word == NULL and not of_kind
                 # Keyed hashes are spread evenly: few words without a repeat are taken for one.
@@ -1554,13 +1561,15 @@ cdef class Kernel:
             drop_groups(tokens, first, variant, &work.token_of, variant_first)
         return 0
 
-    cdef inline bint is_kind(self, const uint8_t* text, size_t start, size_t size) noexcept nogil:
+    cdef inline bint is_kind(
+        self, const uint8_t* text, size_t length, size_t start, size_t size
+    ) noexcept nogil:
         """Return whether a word names a kind: `lines.names_kind`."""
         return (
             is_named_kind(self.tables.classes, text + start, size)
             or is_method(text + start, size)
             or is_tag(text, start, start + size)
-            or is_said(text, &self.tables, start)
+            or is_said(text, length, &self.tables, start, start + size)
         )
 
     cdef int take_names(self, const Part* part, Items* tokens, bint full) except -1 nogil:
@@ -1603,7 +1612,7 @@ cdef class Kernel:
             word = self.find_protected(text, start, i - start) if self.protected != NULL else NULL
             tokens.at[tokens.count - 1].protected = word != NULL
             tokens.at[tokens.count - 1].of_kind = (
-                self.learns and full and self.is_kind(text, start, i - start)
+                self.learns and full and self.is_kind(text, length, start, i - start)
             )
             names = names + 1 if self.is_calendar(text + start, i - start) else 0
         for i in range(first, tokens.count):

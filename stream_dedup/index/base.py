@@ -407,7 +407,8 @@ class Index(Protocol):
         `record` notes it, too, but only with the next batch. Whoever claims the partition learns it
         (`Ownership.committed`).
 
-        Called again, with a smaller offset, or after another claim: does nothing.
+        No more is noted than was recorded. Called again, with a smaller offset, or after another
+        claim: does nothing.
         """
 
     async def release_partition(self, partition: Partition) -> None:

@@ -199,10 +199,9 @@ class _PartitionState:
 
     def commit(self, offset: int) -> None:
         """Forget the decisions of events before an offset, which are not read again."""
-        if self.committed < offset:
-            self.committed = offset
-            for before in [each for each in self.journal if each < offset]:
-                del self.journal[before]
+        self.committed = offset
+        for before in [each for each in self.journal if each < offset]:
+            del self.journal[before]
 
     def ownership(self) -> Ownership:
         """Return what its owner learns."""
@@ -308,7 +307,7 @@ class MemoryIndex:
     async def note_committed(self, partition: Partition, fence: int, offset: int) -> None:
         state = self._partitions.get(partition)
         if state is not None and state.fence == fence:
-            state.commit(offset)
+            state.commit(max(state.committed, min(offset, state.high_water + 1)))
 
     async def release_partition(self, partition: Partition) -> None:
         self._time.release(partition)

@@ -306,8 +306,11 @@ class KafkaProducer:
         try:
             await asyncio.wait([sending, end], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            sending.add_done_callback(retrieve_exception)
             sending.cancel()
-        await asyncio.wait([sending])
+        while not sending.done():  # a driver may swallow a cancellation: then cancel again
+            await asyncio.wait([sending], timeout=1)
+            sending.cancel()
         if not sending.cancelled():
             sending.result()
 

@@ -49,7 +49,7 @@ class Storage:
             InputError: another process holds the lock.
         """
         path, files = self._open(LOCK)
-        if files.getScheme() != "file":
+        if files.getUri().getScheme() != "file":
             yield  # Hadoop's file systems have no locks
             return
         files.mkdirs(path.getParent())

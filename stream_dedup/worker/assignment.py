@@ -228,8 +228,7 @@ class Assignment:
         try:
             async with asyncio.timeout(drain_s):
                 for processor in processors:
-                    if not self._tasks[processor].done():  # else it has failed
-                        await processor.drained()
+                    await self._drained(processor)
         except TimeoutError:
             self._context.warn(
                 f"what is on its way was not delivered within {drain_s:g} s; it will be read again"
@@ -240,6 +239,17 @@ class Assignment:
         except TimeoutError:
             self._context.warn(f"offsets were not stored within {drain_s:g} s")
         await self.note_committed()
+
+    async def _drained(self, processor: PartitionProcessor) -> None:
+        """Wait until no batch of a partition is on its way, or it has failed."""
+        running = self._tasks.get(processor)
+        if running is None:
+            return  # closed meanwhile
+        drained = asyncio.ensure_future(processor.drained())
+        try:
+            await asyncio.wait([drained, running], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            drained.cancel()
 
     async def _close(self, processor: PartitionProcessor) -> None:
         if processor.state.gone:
@@ -286,13 +296,17 @@ class Assignment:
         The index learns it with the next batch, and there may be none. If the group loses its
         offsets, the partition is read on from what the index knows.
         """
-        with suppress(StreamDedupError, TimeoutError):  # the next batch will meet it, too
+        behind = [each for each in self if each.idle and each.noted < each.committed]
+        with suppress(TimeoutError):
             async with asyncio.timeout(NOTE_S):
-                for state in self:
-                    if state.idle and state.noted < state.committed:
-                        committed = state.committed
-                        await self._context.engine.note_committed(state.partition, committed)
-                        state.noted = max(state.noted, committed)
+                await asyncio.gather(*map(self._note, behind))
+
+    async def _note(self, state: PartitionState) -> None:
+        committed = state.committed
+        with suppress(StreamDedupError):  # the next batch will meet it, too
+            if not state.gone:
+                await self._context.engine.note_committed(state.partition, committed)
+                state.noted = max(state.noted, committed)
 
     async def all_at_end(self) -> bool:
         """Whether all events are delivered that were there when the partitions were opened.

@@ -200,9 +200,9 @@ class Pipeline:
                 raise
             await assignment.drain()
             await self._emit_last_summaries()
-            for task in tasks:
-                if task.done():  # one that failed meanwhile is not passed over in silence
-                    task.result()
+            for ended in (*tasks, self._failure):
+                if ended.done():  # what failed meanwhile is not passed over in silence
+                    ended.result()
         finally:
             await self._end(tasks)
 

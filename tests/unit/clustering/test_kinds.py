@@ -34,8 +34,15 @@ def test_kinds_stay_apart_however_many_there_are(line: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["{} of the page failed at once", "the peer said ({} x) to us", "key name:{} of a session"],
+    [
+        "{} of the page failed at once",
+        "the peer said ({} x) to us",
+        "key name:{} of a session",
+        'level=info msg="{} logged in from the office today"',
+        "sshd: error:{} is unknown in the office",
+        "session [{}] logged in from the office today",
+    ],
 )
 def test_other_words_in_such_places_are_learned(line: str) -> None:
-    names = "alice bob carol dave erin FRANK".split()
+    names = "alice иван мария dave erin Frank".split()
     assert clusters([line.format(name) for name in names]) == 1

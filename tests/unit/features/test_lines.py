@@ -145,6 +145,8 @@ def tokens(text: bytes) -> bytes:
         (b"<GET ftp://a/b> http://a, x", b"GET <*> x"),
         (b"http://a/b: c tcp://x", b"<*> c <*>"),
         (b"GET /a?b=c&d=failed, then /e", b"GET <*> then <*>"),
+        (b"path=/v1/a?id=3,status=200,outcome=ok", b"path <*> status <*> outcome ok"),
+        (b"GET /v1/a?id=3;outcome=failed", b"GET <*> outcome failed"),
         (b"/a?b=(c) /? x? a/b?c=d", b"<*> x? a/b?c d"),
         (b'at {pid: 1, node: "a b", error: "no space"}', b"at pid <*> node <*> error no space"),
         (b"a://b\x1b[mx c:/d ://e", b"<*> x c <*>"),

@@ -23,14 +23,15 @@ from stream_dedup.errors import (
     BrokerUnavailable,
     IndexRefused,
     IndexUnavailable,
+    StreamDedupError,
     TooManyInvalidEvents,
 )
 from stream_dedup.fingerprint.templates import Templates
 from stream_dedup.index.base import Commit, Index, IndexSize
 from stream_dedup.index.memory import MemoryIndex
-from stream_dedup.io.base import Record, Refusal
+from stream_dedup.io.base import PartitionProducer, Record, Refusal
 from stream_dedup.io.decoder import DecoderOptions, RecordDecoder
-from stream_dedup.io.memory import MemoryBroker
+from stream_dedup.io.memory import MemoryBroker, MemoryProducer
 from stream_dedup.metrics import MemoryMetrics
 from stream_dedup.model import Partition
 from stream_dedup.worker import assignment
@@ -710,3 +711,50 @@ def test_the_metrics_add_up(rig: Rig) -> None:
     assert value("clusters_merged_total") > 0
     left = value("clusters") + value("clusters_merged_total")
     assert left == value("decisions_total", decision="new") == value("matches_total", rule="new")
+
+
+@pytest.mark.parametrize("error", [BrokerUnavailable, BrokerRefused])
+def test_a_partition_that_fails_while_others_drain(
+    monkeypatch: pytest.MonkeyPatch, error: type[StreamDedupError]
+) -> None:
+    """Partition 0 delivers, or fails first; partition 1 fails while it is waited for."""
+    open_ = MemoryProducer.open
+
+    class Failing:
+        """Delivers slowly, or not."""
+
+        def __init__(self, producer: PartitionProducer, number: int) -> None:
+            self.producer, self.number = producer, number
+
+        async def deliver(self, *given: Any) -> bool:
+            await asyncio.sleep(0.3)
+            if self.number == 1:
+                raise error("partition 1 fails")
+            await asyncio.sleep(0.3)
+            return await self.producer.deliver(*given)
+
+        async def close(self) -> None:
+            await self.producer.close()
+
+    async def opened(sink: MemoryProducer, partition: Partition) -> Any:
+        return Failing(await open_(sink, partition), partition.number)
+
+    monkeypatch.setattr(MemoryProducer, "open", opened)
+    rig = Rig(partitions=2)
+    rig.write([b"disk full on sda%d" % number for number in range(4)])
+
+    async def runs() -> float:
+        pipeline = rig.pipeline(worker=QUICK.model_copy(update={"drain_s": 20.0}))
+        running = asyncio.create_task(pipeline.run())
+        await asyncio.sleep(0.2)
+        pipeline.stop()
+        began_s = asyncio.get_running_loop().time()
+        if error is BrokerRefused:
+            with pytest.raises(BrokerRefused):
+                await running
+        else:
+            await running
+        return asyncio.get_running_loop().time() - began_s
+
+    assert asyncio.run(runs()) < 10
+    assert rig.broker.committed(GROUP)[Partition("in", 0)] == 2

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Note that all events of a partition before an offset were delivered. Runs though the server's memory is full.
+-- Note that all events of a partition before an offset were delivered, as far as they were counted. Runs though
+-- the server's memory is full.
 -- KEYS  meta, partition, journal
 -- ARGV  incarnation, fence, offset
 -- Returns nothing. Does nothing if another claim has taken the partition, or as much is known.
@@ -8,9 +9,11 @@ local call = redis.call
 if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
   return redis.error_reply('SDRESET the namespace was lost or created again')
 end
-local known = call('HMGET', KEYS[2], 'fence', 'committed')
-if tonumber(known[1]) == tonumber(ARGV[2]) and tonumber(known[2] or 0) < tonumber(ARGV[3]) then
-  call('HSET', KEYS[2], 'committed', ARGV[3])
-  call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. ARGV[3])
+local known = call('HMGET', KEYS[2], 'fence', 'committed', 'high_water')
+local offset = math.min(tonumber(ARGV[3]), tonumber(known[3] or -1) + 1)
+if tonumber(known[1]) == tonumber(ARGV[2]) and tonumber(known[2] or 0) < offset then
+  local text = string.format('%.0f', offset)
+  call('HSET', KEYS[2], 'committed', text)
+  call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. text)
 end
 return redis.status_reply('OK')
