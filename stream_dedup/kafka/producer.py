@@ -305,12 +305,13 @@ class KafkaProducer:
         sending = asyncio.ensure_future(self._send(packed, delivery, sent))
         try:
             await asyncio.wait([sending, end], return_when=asyncio.FIRST_COMPLETED)
-        finally:
+        except BaseException:
             sending.add_done_callback(retrieve_exception)
             sending.cancel()
+            raise
         while not sending.done():  # a driver may swallow a cancellation: then cancel again
-            await asyncio.wait([sending], timeout=1)
             sending.cancel()
+            await asyncio.wait([sending], timeout=1)
         if not sending.cancelled():
             sending.result()
 
