@@ -7,6 +7,7 @@ elsewhere, `thorough` for a search of hours.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -16,6 +17,11 @@ from tests.assertions import LongDifferenceError, long_difference, shorten_trace
 from tests.effort import USUAL_EXAMPLES
 
 pytest_plugins = ["tests.services.fixtures"]
+
+if (
+    signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+):  # by nohup; processes inherit it
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 settings.register_profile(
     "usual",

@@ -157,9 +157,9 @@ def test_top_writes_the_largest_clusters_and_says_what_is_left(log: Path) -> Non
 
 def test_the_counts_of_top_add_up(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
-    path.write_text("disk 1 full\n----\ndisk 2 full\n\n")
-    done = run("dedup", "--top", "1", path)
-    assert [line.split()[0] for line in done.lines] == [b"count", b"2"]
+    path.write_text("disk 1 full\n----\ndisk 2 full\n\n----\n \n----\n")
+    done = run("dedup", "--top", "2", path)
+    assert [line.split()[0] for line in done.lines] == [b"count", b"3", b"2"]
     assert "2 of the events are in no cluster: nothing to compare" in done.err
 
 

@@ -92,7 +92,7 @@ def test_lines_of_a_table_add_up_to_its_last_line(tmp_path: Path) -> None:
     numbers = random.Random(1)
     words = ["alpha", "beta", "gamma", "delta", "omega"]
     events = [(n // 40, f"{(w := numbers.choice(words))} {w}-like {n}") for n in range(400)]
-    path = write(tmp_path / "app.log", [*minutes(*events), "", "..."])
+    path = write(tmp_path / "app.log", [*minutes(*events), "", " "])
     done = run("volume", "--top", "3", "--per-minute", "4", path)
     assert (done.code, done.err) == (0, "")
     head, *lines, last = done.lines
