@@ -18,9 +18,7 @@ from tests.effort import USUAL_EXAMPLES
 
 pytest_plugins = ["tests.services.fixtures"]
 
-if (
-    signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-):  # by nohup; processes inherit it
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # by nohup; processes inherit it
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 settings.register_profile(
