@@ -29,7 +29,7 @@ from stream_dedup.errors import (
 from stream_dedup.fingerprint.templates import Templates
 from stream_dedup.index.base import Commit, Index, IndexSize
 from stream_dedup.index.memory import MemoryIndex
-from stream_dedup.io.base import PartitionProducer, Record, Refusal
+from stream_dedup.io.base import EventSink, PartitionProducer, Record, Refusal
 from stream_dedup.io.decoder import DecoderOptions, RecordDecoder
 from stream_dedup.io.memory import MemoryBroker, MemoryProducer
 from stream_dedup.metrics import MemoryMetrics
@@ -100,6 +100,7 @@ class Rig:
         reading: DecoderOptions | None = None,
         finish: bool = False,
         worker: WorkerConfig = QUICK,
+        sink: EventSink | None = None,
     ) -> Pipeline:
         engine = Engine(
             self.recipe, self.index, windows=self.windows, summaries=self.summaries,
@@ -113,7 +114,7 @@ class Rig:
                 config=config,
                 worker=worker,
                 source=self.broker.source(["in"], GROUP),
-                sink=self.broker.sink(GROUP, transactional=self.transactional),
+                sink=sink or self.broker.sink(GROUP, transactional=self.transactional),
                 engine=engine,
                 decoder=RecordDecoder(reading, self.recipe, max_event_bytes=100_000),
                 metrics=self.metrics,
@@ -714,47 +715,61 @@ def test_the_metrics_add_up(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("error", [BrokerUnavailable, BrokerRefused])
-def test_a_partition_that_fails_while_others_drain(
-    monkeypatch: pytest.MonkeyPatch, error: type[StreamDedupError]
-) -> None:
-    """Partition 0 delivers, or fails first; partition 1 fails while it is waited for."""
-    open_ = MemoryProducer.open
+def test_a_partition_that_fails_while_others_drain(error: type[StreamDedupError]) -> None:
+    """Partition 1 fails while the worker drains; partition 0 delivers after that."""
 
-    class Failing:
-        """Delivers slowly, or not."""
+    class Sink(MemoryProducer):
+        """Delivers when the test says so."""
 
-        def __init__(self, producer: PartitionProducer, number: int) -> None:
-            self.producer, self.number = producer, number
+        def __init__(self, broker: MemoryBroker) -> None:
+            super().__init__(broker, GROUP, transactional=False)
+            self.delivering = asyncio.Semaphore(0)
+            self.may_fail, self.may_deliver = asyncio.Event(), asyncio.Event()
+
+        async def open(self, partition: Partition) -> PartitionProducer:
+            return Held(self, partition.number, await super().open(partition))
+
+    class Held:
+        def __init__(self, sink: Sink, number: int, producer: PartitionProducer) -> None:
+            self.sink, self.number, self.producer = sink, number, producer
 
         async def deliver(self, *given: Any) -> bool:
-            await asyncio.sleep(0.3)
+            self.sink.delivering.release()
             if self.number == 1:
+                await self.sink.may_fail.wait()
                 raise error("partition 1 fails")
-            await asyncio.sleep(0.3)
+            await self.sink.may_deliver.wait()
             return await self.producer.deliver(*given)
 
         async def close(self) -> None:
             await self.producer.close()
 
-    async def opened(sink: MemoryProducer, partition: Partition) -> Any:
-        return Failing(await open_(sink, partition), partition.number)
-
-    monkeypatch.setattr(MemoryProducer, "open", opened)
     rig = Rig(partitions=2)
     rig.write([b"disk full on sda%d" % number for number in range(4)])
 
-    async def runs() -> float:
-        pipeline = rig.pipeline(worker=QUICK.model_copy(update={"drain_s": 20.0}))
+    async def runs() -> None:
+        sink = Sink(rig.broker)
+        pipeline = rig.pipeline(worker=QUICK.model_copy(update={"drain_s": 20.0}), sink=sink)
         running = asyncio.create_task(pipeline.run())
-        await asyncio.sleep(0.2)
+        for _partition in range(2):
+            await sink.delivering.acquire()
         pipeline.stop()
-        began_s = asyncio.get_running_loop().time()
-        if error is BrokerRefused:
-            with pytest.raises(BrokerRefused):
+        await turns()
+        sink.may_fail.set()
+        await turns()
+        assert not running.done()  # it waits for partition 0
+        sink.may_deliver.set()
+        async with asyncio.timeout(10):  # less than `drain_s`
+            if error is BrokerRefused:
+                with pytest.raises(BrokerRefused):
+                    await running
+            else:
                 await running
-        else:
-            await running
-        return asyncio.get_running_loop().time() - began_s
 
-    assert asyncio.run(runs()) < 10
+    async def turns() -> None:
+        """Let each task go on until it waits for the test."""
+        for _turn in range(100):
+            await asyncio.sleep(0)
+
+    asyncio.run(runs())
     assert rig.broker.committed(GROUP)[Partition("in", 0)] == 2
