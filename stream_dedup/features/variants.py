@@ -87,8 +87,7 @@ OUTCOMES = frozenset(
     sigterm sigtrap sigxcpu
     """.split()
 )
-"""Words that say how something ended, how it is, or what went wrong (error numbers, signals): lower
-case.
+"""Words, in lower case, that say how something ended, how it is, or what went wrong.
 
 Recipes name this list, so it never changes once it is released: another list would have another
 name. Words that are also usual names of users, topics or programs are not in it.
