@@ -13,9 +13,9 @@ import pytest
 from stream_dedup import __version__
 from stream_dedup.native import EXTENSIONS
 from tests.deploy.containers import Built
-from tests.integration.worker.running import Trial, free_port, real_lines, wait_for
+from tests.integration.worker.running import Trial, real_lines, wait_for
 from tests.services.kafka import Kafka
-from tests.services.processes import ServiceError
+from tests.services.processes import ServiceError, free_port
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(2_400)]
 

@@ -17,8 +17,9 @@ import pytest
 
 from docs.blocks import ROOT
 from docs.dashboard import DASHBOARD
-from tests.integration.worker.running import Trial, Worker, free_port, real_lines, wait_for
+from tests.integration.worker.running import Trial, Worker, real_lines, wait_for
 from tests.services.kafka import Kafka
+from tests.services.processes import free_port
 from tests.services.prometheus import Prometheus, Sample
 from tests.services.redis import RedisServer
 from tests.services.toxiproxy import Proxy, Toxiproxy

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.command import COMMAND, REPEATED, run, shell, wait_until_read
-from tests.integration.worker.running import free_port
+from tests.services.processes import free_port
 
 ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 HOSTILE = b"\x1b]0;owned\x07\x1b[2Jdisk \x9b31m \x1b[8mhidden\x7f\x00 \xe2\x80\xae full"

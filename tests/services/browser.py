@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import tarfile
 import tempfile
@@ -18,7 +17,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.services.debian import find_program
-from tests.services.processes import file_lock
+from tests.services.processes import file_lock, free_port
 
 AXE = "axe-core@4.14.1"
 CACHE = Path.home() / ".cache" / "stream-dedup-tests"
@@ -115,7 +114,7 @@ def browser() -> Iterator[Browser]:
     """Start a browser."""
     chromium = find_program("chromium", "chromium", "the pages are tested in a real browser")
     driver = find_program("chromedriver", "chromium-driver", "it drives the browser of the tests")
-    port = _free_port()
+    port = free_port()
     with tempfile.TemporaryDirectory() as profile:
         process = subprocess.Popen(
             [driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -146,11 +145,6 @@ def _session(driver: str, chromium: str, profile: str) -> Iterator[Browser]:
         yield Browser(address)
     finally:
         urlopen(Request(address, method="DELETE"), timeout=60).close()  # noqa: S310 -- ours
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def _patiently(ask: Callable[[], Any]) -> Any:

@@ -47,14 +47,15 @@ class ServiceError(AssertionError):
 
 
 class PortReservation:
-    """A port on 127.0.0.1 that only the service it was reserved for will listen on.
+    """A port of an address that only the service it was reserved for will listen on.
 
     The socket is bound and never listens, so that clients are refused. It is bound exclusively, so
     that no other run gets the same port, and made reusable afterwards, which lets a server with
     `SO_REUSEADDR` bind beside it, again after each restart.
     """
 
-    def __init__(self, *, offsets: Sequence[int] = (0,)) -> None:
+    def __init__(self, *, offsets: Sequence[int] = (0,), host: str = "127.0.0.1") -> None:
+        self._host = host
         self._sockets: list[socket.socket] = []
         for _attempt in range(200):
             self.port = random.SystemRandom().choice(_PORTS)
@@ -68,15 +69,24 @@ class PortReservation:
         raise ServiceError(f"no free port in {_PORTS}; end some of the servers that run here")
 
     def _bind(self, port: int) -> None:
-        held = socket.socket()
+        held = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET)
         self._sockets.append(held)
-        held.bind(("127.0.0.1", port))
+        held.bind((self._host, port))
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
     def release(self) -> None:
         for held in self._sockets:
             held.close()
         self._sockets.clear()
+
+
+_reserved: list[PortReservation] = []
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that nobody else gets as long as this process lives."""
+    _reserved.append(PortReservation(host=host))
+    return _reserved[-1].port
 
 
 class Daemon(ABC):

@@ -19,8 +19,9 @@ import pytest
 from tests.integration.command import COMMAND
 from tests.integration.redis.helpers import in_loop
 from tests.integration.ui.writing import writing
-from tests.integration.worker.running import free_port, wait_for
+from tests.integration.worker.running import wait_for
 from tests.services.browser import Browser
+from tests.services.processes import free_port
 from tests.services.redis import RedisServer
 from tests.services.toxiproxy import Toxiproxy
 from tests.unit.ui.test_app import HOSTILE, LINES, TOKEN

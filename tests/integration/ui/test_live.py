@@ -15,8 +15,9 @@ from urllib.request import Request, urlopen
 
 from tests.integration.command import COMMAND
 from tests.integration.ui.test_browser import served
-from tests.integration.worker.running import free_port, wait_for
+from tests.integration.worker.running import wait_for
 from tests.services.browser import Browser
+from tests.services.processes import free_port
 
 PATTERN = "user <*> logged in from <ipv4>"
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -21,7 +20,7 @@ from typing import Any
 
 from tests.integration.command import COMMAND, Done
 from tests.services.kafka import GroupMember, Kafka, Record
-from tests.services.processes import ServiceError
+from tests.services.processes import ServiceError, free_port
 
 LOGS = Path(__file__).parents[3] / "examples" / "logs"
 
@@ -53,12 +52,6 @@ def flags(settings: dict[str, object]) -> list[str]:
         for key, value in settings.items()
         for part in ("--set", f"{key.replace('__', '.')}={value}")
     ]
-
-
-def free_port() -> int:
-    """A port that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 class Trial:

@@ -15,7 +15,8 @@ import pytest
 from stream_dedup.worker.http import HttpServer, Pages
 from stream_dedup.worker.telemetry.health import START, STUCK_AFTER_S, Health
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
-from tests.integration.worker.running import command, free_port
+from tests.integration.worker.running import command
+from tests.services.processes import free_port
 
 
 class Served:

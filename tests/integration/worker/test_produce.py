@@ -18,13 +18,13 @@ from tests.integration.worker.running import (
     LOGS,
     Trial,
     command,
-    free_port,
     last_line,
     real_lines,
     text_headers,
     wait_for,
 )
 from tests.services.kafka import Kafka, KafkaBroker
+from tests.services.processes import free_port
 from tests.services.redis import RedisServer
 
 POSTGRESQL = str(LOGS / "postgresql.log.gz")

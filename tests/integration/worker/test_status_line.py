@@ -11,16 +11,9 @@ from contextlib import suppress
 from tempfile import TemporaryFile
 
 from tests.integration.command import COMMAND
-from tests.integration.worker.running import (
-    END_S,
-    Trial,
-    Worker,
-    flags,
-    free_port,
-    real_lines,
-    wait_for,
-)
+from tests.integration.worker.running import END_S, Trial, Worker, flags, real_lines, wait_for
 from tests.services.kafka import Kafka
+from tests.services.processes import free_port
 from tests.services.redis import RedisServer
 
 LINES = real_lines(300)

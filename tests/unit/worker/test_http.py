@@ -30,6 +30,7 @@ from stream_dedup.worker.telemetry.health import START, STUCK_AFTER_S, Health
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 from stream_dedup.worker.telemetry.snapshots import RecentMetrics
 from stream_dedup.worker.telemetry.status_page import POLICY, StatusPage
+from tests.services.processes import free_port
 from tests.status_page import Page
 
 LOCAL = "127.0.0.1"
@@ -91,14 +92,6 @@ def whole(connection: socket.socket) -> bytes:
     while piece := connection.recv(65_536):
         answer += piece
     return answer
-
-
-def free_port(host: str) -> int:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture
