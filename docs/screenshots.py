@@ -29,9 +29,10 @@ from rich.text import Text
 
 from docs.blocks import ROOT, prepare, write
 from tests.integration.command import COMMAND
-from tests.integration.worker.running import flags, free_port
+from tests.integration.worker.running import flags
 from tests.services.debian import find_program
 from tests.services.kafka import KafkaBroker
+from tests.services.processes import free_port
 from tests.services.redis import RedisServer
 
 TERMINAL = ROOT / "docs" / "images" / "terminal.svg"

@@ -7,7 +7,7 @@ the tokens alone.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memset
+from libc.string cimport memchr, memcmp, memset, strstr
 
 cdef enum:
     # Byte classes, ORed over a token. Zero is a delimiter.
@@ -85,6 +85,9 @@ cdef struct Line:
     size_t plain  # end of a single-quoted string whose words are words
     size_t inside  # end of the value's string that is being taken; else 0
     size_t checked_end  # end of a token that runs of dots or dashes divide
+    bint requested  # whether a request in quotes has been read
+    size_t method  # where the method of one ends, else 0
+    size_t request_end  # and where its quotes close
     size_t optional  # where an optional value's bracket is
     size_t within  # one more than the depth at which the brackets of an optional value end; else 0
     size_t hex_end  # end of the last run of hex groups that was looked at
@@ -448,6 +451,21 @@ cdef inline size_t escapes_end(
     return at
 
 
+cdef inline bint is_method(const uint8_t* word, size_t length) noexcept nogil:
+    """Return whether a word is one of `variants.METHODS`."""
+    cdef char method[10]  # between spaces, as in the list
+    cdef size_t at
+    if not 3 <= length <= 7:
+        return False
+    for at in range(length):
+        if not c"A" <= word[at] <= c"Z":
+            return False
+        method[1 + at] = word[at]
+    method[0] = method[length + 1] = c" "
+    method[length + 2] = 0
+    return strstr(b" GET HEAD POST PUT PATCH DELETE OPTIONS ", method) != NULL
+
+
 cdef inline size_t skip_blank(const Line* line, size_t at) noexcept nogil:
     while at < line.length and is_blank(line.text[at]):
         at += 1
@@ -576,6 +594,58 @@ cdef inline bint is_name(Line* line, const Tables* tables, size_t at) noexcept n
     return found.at > at + 1
 
 
+cdef inline size_t method_end(const Line* line, size_t at) noexcept nogil:
+    """Return where one of `variants.METHODS` ends that is here, before a space, else 0."""
+    cdef size_t end = at
+    while end < line.length and end - at < 8 and is_upper(line.text[end]):
+        end += 1
+    if end == line.length or line.text[end] != c" " or not is_method(line.text + at, end - at):
+        return 0
+    return end
+
+
+cdef inline bint ends_with_version(const uint8_t* text, size_t length) noexcept nogil:
+    """Return whether a text ends with a space and a version of HTTP."""
+    if length >= 9 and text[length - 2] == c".":
+        return memcmp(text + length - 9, b" HTTP/", 6) == 0 and (
+            c"0" <= text[length - 3] <= c"9" and c"0" <= text[length - 1] <= c"9"
+        )
+    return length >= 7 and memcmp(text + length - 7, b" HTTP/", 6) == 0 and (
+        c"0" <= text[length - 1] <= c"9"
+    )
+
+
+cdef inline bint take_plain_string(
+    Line* line, const Tables* tables, size_t at, Role role, Piece* piece
+) noexcept nogil:
+    """Take a string that only a request in quotes can make a value; return whether it is one."""
+    cdef size_t end = 0
+    cdef const Close* found
+    if not line.requested:
+        end = method_end(line, at + 1)
+        if end == 0:
+            return False
+    found = find_close(line, at + 1, c'"')
+    if not found.there:
+        return False
+    if (
+        (role == ASSIGNED or role == COLON or role == SPACED or role == JSON)
+        and is_message_key(line, tables)
+    ):
+        return False
+    if end == 0:
+        line.inside = found.at
+        piece.start = piece.end = at + 1
+        piece.held = 0
+        piece.variable = True
+        return True
+    if ends_with_version(line.text + at + 1, found.at - at - 1):
+        line.requested = True
+        line.method = end
+        line.request_end = found.at
+    return False
+
+
 cdef inline bint take_quote(
     Line* line, const Tables* tables, uint8_t quote, Role role, bint behind_word, Piece* piece
 ) noexcept nogil:
@@ -593,7 +663,7 @@ cdef inline bint take_quote(
             or ((role == OPENED or role == ITEM) and line.keyed & 1)
             or (behind_word and is_name(line, tables, at))
         ):
-            return False
+            return take_plain_string(line, tables, at, role, piece)
     elif behind and (
         (line.plain and at <= line.plain) or line.text[at - 1] == c"\\" or is_word_byte(line.text[at - 1])
     ):
@@ -982,15 +1052,15 @@ cdef inline void start_line(Line* line, const uint8_t* text, size_t length) noex
     line.length = length
     line.at = line.depth = line.last = line.last_end = line.end = 0
     line.plain = line.inside = line.checked_end = line.hex_end = line.keyed = 0
-    line.optional = line.within = 0
+    line.optional = line.within = line.method = line.request_end = 0
     line.role = OTHER
-    line.blank = line.number = False
+    line.blank = line.number = line.requested = False
     line.single.looked = line.double.looked = 1
     line.single.at = line.double.at = 0
 
 
 cdef inline bint take_inside(Line* line, const Tables* tables, Piece* piece) noexcept nogil:
-    """Take the next token of a value's string; return whether there was one."""
+    """Take the next piece of a value's string; return whether there was one."""
     cdef size_t start, end
     while line.at < line.inside:
         start = line.at
@@ -1007,10 +1077,16 @@ cdef inline bint take_inside(Line* line, const Tables* tables, Piece* piece) noe
                 piece.variable = True
                 return True
             line.at = run_end(line, start)
-    line.at = line.inside + 1
+    start = line.inside
+    line.at = start + 1
     line.inside = 0
     line.end = 0
     line.blank = False
+    if tables.classes[line.text[start - 1]] == 0:  # is part of the value
+        piece.start = piece.end = start
+        piece.held = 0
+        piece.variable = True
+        return True
     return False
 
 
@@ -1091,6 +1167,8 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
         piece.end = end
         piece.held = held
         piece.variable = variable
+        if end == line.method:
+            line.inside = line.request_end
         return True
     line.at = start
     return False

@@ -21,12 +21,15 @@ to the classes of `tokens`, a token is variable if it
     key itself, or comes after a message key (`is_message_key`), has words as any text; so has
     one behind such a key and white space (``result 'oom-kill'``). In angle brackets directly after
     ``key=`` are values too (``from=<bob>``), unless they hold white space or quotes or the key is a
-    message key;
+    message key. Behind a request in double quotes (``"GET / HTTP/1.1"``), as in access logs, each
+    string in double quotes is one value, unless a message key is before it: the referrer, the
+    user agent;
 12. is a single word in double quotes behind a word without a digit: ``table "accounts"``;
 13. is an address with a scheme (``http://a/b?c=d``), up to white space, a quote or a bracket that
     closes; its scheme, host and parameters are not words of their own;
 14. is an optional value of a programming language: ``Optional.empty``, ``Optional[…]`` or
-    ``Some(…)``, whatever the brackets hold.
+    ``Some(…)``, whatever the brackets hold;
+15. is in a request in double quotes, behind its method: in ``"GET / HTTP/1.1"`` the path ``/`` too.
 
 An *absent* value is a value: one of `ABSENT` in a place of class 10 is a variable and no outcome,
 so ``{"rack": null}`` reads as ``{"rack": "eu"}``. In other places, as in ``error: null``, it says
@@ -172,6 +175,9 @@ _RUN_OF_WORD_BYTES = re.compile(rb"[A-Za-z0-9_\x80-\xff]++")
 
 _ANGLE = re.compile(rb"<([^%b\x1b\"'<>]*+)>" % _SPACES)
 _BARE = re.compile(rb"[^%b\x1b\"]++" % _SPACES)
+_METHOD = re.compile(rb"(?:%b)(?= )" % b"|".join(sorted(METHODS)))
+_VERSION = re.compile(rb" HTTP/[0-9](?:\.[0-9])?")
+_VERSION_SIZES = (7, 9)
 
 # What the text since the last token, or since a string, says of the next token.
 _OTHER, _OPENED, _ITEM, _ASSIGNED, _COLON, _SPACED, _QUOTED, _JSON = range(8)
@@ -179,7 +185,7 @@ _KEYED = (_ASSIGNED, _COLON, _SPACED, _JSON)
 
 
 class Piece(NamedTuple):
-    """A token between delimiters, or an empty value.
+    """A token between delimiters, an empty value, or where a string that is a value begins or ends.
 
     Attributes:
         start: where it begins.
@@ -341,6 +347,8 @@ class _Scanner:
         self._end = -1  # the last token's end, if nothing but a gap follows it
         self._blank = False  # whether that gap is white space
         self._plain = -1  # end of a single-quoted string whose words are words
+        self._requested = False  # whether a request in quotes has been read
+        self._method = (-1, -1)  # where the method of one ends, and where its quotes close
         self._optional = -1  # where an optional value's bracket is
         self._inside = -1  # the depth at which the brackets of an optional value end
         self._hex_end = 0  # end of the last run of hex groups that was looked at
@@ -418,7 +426,7 @@ class _Scanner:
             item = role in (_OPENED, _ITEM) and self._keyed & 1
             value = role == _JSON or (role in (_ASSIGNED, _COLON, _SPACED) and self._depth) or item
             if not value and not (behind_word and self._is_name(at)):
-                return at + 1
+                return self._plain_string(at, role)
         elif at == self._end and (at <= self._plain or _closes(self._text[at - 1])):
             self._role = _QUOTED
             return at + 1
@@ -429,6 +437,21 @@ class _Scanner:
             self._role = _QUOTED if at == self._end else _OTHER
             return at + 1
         return after
+
+    def _plain_string(self, at: int, role: int) -> int:
+        """Take a string that only a request in quotes can make a value; return where to go on."""
+        text = self._text
+        method = None if self._requested else _METHOD.match(text, at + 1)
+        if not self._requested and method is None:
+            return at + 1
+        found = self._close(at + 1, b'"')
+        if not found.there or (role in _KEYED and self._is_message_key()):
+            return at + 1
+        if method is None:
+            return self._one_value(at + 1, found.at)
+        if any(_VERSION.fullmatch(text, found.at - size, found.at) for size in _VERSION_SIZES):
+            self._requested, self._method = True, (method.end(), found.at)
+        return at + 1
 
     def _is_name(self, at: int) -> bool:
         """Return whether a single word in double quotes, of class 12, begins here."""
@@ -485,8 +508,12 @@ class _Scanner:
 
     def _one_value(self, at: int, close: int) -> int:
         """Take a text that is one value; return where to go on behind what closes it."""
-        text = self._text
         self._value(at)
+        return self._variables(at, close)
+
+    def _variables(self, at: int, close: int) -> int:
+        """Take the tokens of such a text, likewise."""
+        text = self._text
         while at < close:
             if text[at] == _ESC:
                 at = _end(_ESCAPE, text, at)
@@ -497,7 +524,10 @@ class _Scanner:
                 if end > at:
                     self._pieces.append(Piece(at, end, True))
                 at = end if end > at else _end(_RUN, text, at)
+        if text[close - 1] in _DELIMITERS:  # is part of the value
+            self._value(close)
         self._end = -1
+        self._blank = False
         return close + 1
 
     def _close(self, at: int, quote: bytes) -> _Close:
@@ -560,6 +590,8 @@ class _Scanner:
         self._end = end
         self._blank = True
         self._role = _OTHER
+        if end == self._method[0]:
+            return self._variables(end, self._method[1])
         return end
 
     def _address(self, start: int, end: int) -> int:

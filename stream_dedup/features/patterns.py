@@ -46,6 +46,13 @@ _NAME = re.compile(rb"<[a-z0-9_]+>")
 _BRACKET = re.compile(rb"[()\[\]{}\"]")
 _PAIRS = frozenset((b"()", b"[]", b"{}", b'""'))
 _ALNUM = re.compile(rb"[A-Za-z0-9\x80-\xff]")
+# A value in double quotes that holds white space, such as a user agent, has one name; so has one
+# without letters and digits. A run may end inside the quotes.
+_PHRASE = re.compile(
+    rb"""(?<![^\s=,:(\[{])"(?:[^"]*\s[^"]*|[^"A-Za-z0-9\x80-\xff]+)("(?![^\s,;)\]}])|\Z)"""
+)
+_ONE_NAME = rb'"x\1'
+_ROOT = b"/ HTTP/"
 
 _LEVELS = frozenset(level.encode() for level in LEVELS)
 _CLASS = re.compile(rb"[1-5]xx|(?:non)?zero")
@@ -273,6 +280,7 @@ class Patterns:
 
     def _between(self, run: bytes) -> bytes:
         """Name the variables of a run, and keep the delimiters around them."""
+        run = _PHRASE.sub(_ONE_NAME, run)
         left = run.lstrip(self._delimiters)
         bare = left.rstrip(self._delimiters)
         head = run[: len(run) - len(left)]
@@ -284,7 +292,7 @@ class Patterns:
         return self._named(run)
 
     def _name(self, run: bytes) -> bytes:
-        text = run if SUBSTITUTE in run else self._namer.rename(run)
+        text = run if SUBSTITUTE in run else self._namer.rename(_PHRASE.sub(_ONE_NAME, run))
         out: list[bytes] = []
         names: list[bytes] = []
         brackets: list[bytes] = []
@@ -292,10 +300,11 @@ class Patterns:
         for match in self._parts.finditer(text):
             name = match.group()
             if not (_NAME.fullmatch(name) or name[0] == SUBSTITUTE):
-                if not _ALNUM.search(name):
+                is_root = text.startswith(_ROOT, match.start())
+                if not is_root and not _ALNUM.search(name):
                     continue
                 unit = names[-1:] == [b"<number>"] and name.rstrip(b".") in UNITS
-                name = b"<unit>" if unit else b"<*>"
+                name = b"<unit>" if unit else b"<path>" if is_root else b"<*>"
             if names:
                 gap = text[end : match.start()]
                 if name == names[-1] and not _unmatched(_BRACKET.findall(gap)):

@@ -68,6 +68,7 @@ from stream_dedup.features._lines cimport (
     fill_tables,
     holds,
     is_blank,
+    is_method,
     is_named_kind,
     is_of_class,
     is_of_rsyslog,
@@ -2796,21 +2797,6 @@ cdef inline size_t status_of_request(
     if end - start > 7 or end - start < 3 or end + 6 > length or not is_quote(text[end]):
         return 0
     return status_after_method(tables, text, length, start, end)
-
-
-cdef bint is_method(const uint8_t* word, size_t length) noexcept nogil:
-    """Return whether a word is one of `variants.METHODS`."""
-    cdef char method[10]  # between spaces, as in the list
-    cdef size_t at
-    if not 3 <= length <= 7:
-        return False
-    for at in range(length):
-        if not c"A" <= word[at] <= c"Z":
-            return False
-        method[1 + at] = word[at]
-    method[0] = method[length + 1] = c" "
-    method[length + 2] = 0
-    return strstr(b" GET HEAD POST PUT PATCH DELETE OPTIONS ", method) != NULL
 
 
 cdef size_t status_after_method(

@@ -183,5 +183,28 @@ def test_variable_parts_are_in_order_and_inside_the_line(recipe: Recipe, line: b
 
 def test_a_learned_word_without_letters_varies_in_one_place() -> None:
     line = b'10.0.0.1 - - [x] "GET /a HTTP/1.1" 200 7 "-" "curl"'
-    shown = '<ipv4> - <*> [x] "GET <path> <*>" <2xx> <number> "-" "curl"'
+    shown = '<ipv4> - <*> [x] "GET <path> <*>" <2xx> <number> "<*>"'
     assert LOGS.pattern(line, learned=1 << 1) == shown
+
+
+AGENT = b"Mozilla/5.0 (X11; Linux x86_64; rv:109.0) Gecko/20100101 Firefox/117.0"
+
+
+@pytest.mark.parametrize(
+    ("line", "pattern"),
+    [
+        (
+            b'10.0.0.1 - - [x] "GET / HTTP/1.1" 404 17 "https://a.b/c?d" "%b"' % AGENT,
+            '<ipv4> - - [x] "GET <path> <*>" <4xx> <number> "<url>" "<*>"',
+        ),
+        (
+            b'10.0.0.1 - - [x] "GET /a HTTP/1.1" 200 17 "/b/c" "%b" rt=0.1' % AGENT,
+            '<ipv4> - - [x] "GET <path> <*>" <2xx> <number> "<path>" "<*>" rt=<number>',
+        ),
+        (b'"HEAD / HTTP/2" 7 "-" "a (b)"', '"HEAD <path> <*>" <number> "<*>"'),
+        (b'"HEAD / HTTP/2" 7 "-"', '"HEAD <path> <*>" <number> "<*>"'),
+        (b'{"a": ["b c", "1"]} x', '{"a": ["<*>", "<number>"]} x'),
+    ],
+)
+def test_patterns_of_requests_name_each_string(line: bytes, pattern: str) -> None:
+    assert LOGS.pattern(line) == pattern

@@ -335,7 +335,7 @@ def test_least_hashes_keep_variants_apart() -> None:
 def test_patterns_show_the_status_class() -> None:
     patterns = Patterns(LOGS)
     line = b'10.0.0.1 - - [x] "GET /a/7 HTTP/1.1" 503 17 "-"'
-    assert patterns.pattern(line) == '<ipv4> - - [x] "GET <path> <*>" <5xx> <number> "-"'
+    assert patterns.pattern(line) == '<ipv4> - - [x] "GET <path> <*>" <5xx> <number> "<*>"'
     assert patterns.pattern(b"exited, status=1/FAILURE") == "exited, status=<*>FAILURE"
     assert patterns.pattern(b"took status=404, 3 ms") == "took status=<4xx>, <number> <unit>"
     assert patterns.pattern(b"job 7 exited with code 137, ok") == (
