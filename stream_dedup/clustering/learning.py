@@ -19,7 +19,7 @@ MAX_ENTRIES = 64
 MAX_RECORDS = 128
 """Records that name a cluster; its patterns are noted in no more."""
 
-MAX_MERGED = 18
+MAX_MERGED = 34
 """Clusters that one event merges: as many as a slot may name. A slot that would exceed it, and
 those behind it, are learned with a later value."""
 
@@ -39,17 +39,20 @@ LEAST_COMMON = 3
 says what happened, so it is never missing."""
 
 FEW_AROUND = 2
-"""Between so few words, twice as many values are wanted."""
+"""Between so few words, twice as many values are wanted; beside a single one, four times."""
 
 
 def wanted_values(learn: int, around: int) -> int:
     """Return how many distinct values make a slot learned.
 
+    >>> [wanted_values(5, around) for around in (1, 2, 3, 4)]
+    [20, 10, 5, 5]
+
     Args:
         learn: as `Match.learn`.
         around: how many words are around the slot.
     """
-    return learn if around > FEW_AROUND else 2 * learn
+    return learn if around > FEW_AROUND else (2 if around == FEW_AROUND else 4) * learn
 
 
 def may_be_missing(number: int, words: int) -> bool:

@@ -971,6 +971,11 @@ cdef inline uint64_t key_of(
     return (high & LEAST_MASK) | (finish(total ^ count) & ~LEAST_MASK)
 
 
+cdef inline uint64_t key_of_two(uint64_t one, uint64_t other) noexcept nogil:
+    cdef uint64_t high = finish(min(one, other) * KEY_BASE + max(one, other))
+    return (high & LEAST_MASK) | (finish(one * KEY_BASE + other ^ 2) & ~LEAST_MASK)
+
+
 cdef inline void put_slot(
     Hashes* slots, uint64_t key, size_t number, size_t around, uint64_t word
 ) noexcept nogil:
@@ -985,7 +990,7 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
     cdef uint64_t head[MOST_WORDS + 1]
     cdef uint64_t tail[MOST_WORDS + 1]
     cdef uint64_t power[MOST_WORDS + 1]
-    cdef uint64_t fixed = 0, assigned = 0, rest, values, missing
+    cdef uint64_t fixed = 0, assigned = 0, shape = 0, rest, values, missing
     cdef uint64_t least[3]
     cdef size_t places[2]  # of the first two of them
     cdef size_t count = 0, i, j, left
@@ -993,6 +998,7 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
     cdef Hashes* slots = &work.slots
     for i in range(tokens.count):
         if tokens.at[i].variable:
+            shape |= <uint64_t>1 << count
             continue
         if count == MOST_WORDS:
             return 0
@@ -1016,7 +1022,10 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
     slots.at[slots.count] = key_of(head[count], count, least, NO_WORD)
     slots.at[slots.count + 1] = count
     slots.count += 2
-    if count <= LEAST_AROUND:
+    if count == LEAST_AROUND:
+        if not fixed:
+            for i in range(2):
+                put_slot(slots, key_of_two(words[1 - i], shape), i, 1, words[i])
         return 0
     places[0] = places[1] = 0
     for i in range(count):

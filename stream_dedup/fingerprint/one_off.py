@@ -30,9 +30,14 @@ Worked example, the words as letters::
     slot 1         key(ac), around 2, value b
     slot 2         key(ab), around 2, value c
 
+Of two words one alone is around a slot. That says little, so the key of such a slot also has the
+*shape*: where placeholders are. ``Unpacking gcc (12.2)`` and ``Unpacking (12.1) over (12.2)`` share no
+key. And if one of the two words is protected there is no slot, as ``failed: timeout`` and ``failed:
+refused`` are two things.
+
 Left out: placeholders (they are not words), slots of protected words (two events of a cluster never
-differ in those), slots with fewer than two words around them (those say nothing), and events with
-fewer than two words or more than `MAX_WORDS`.
+differ in those), other slots with fewer than two words around them, and events with fewer than two
+words or more than `MAX_WORDS`.
 """
 
 from __future__ import annotations
@@ -52,7 +57,7 @@ ASSIGNED = REPEATED + MAX_WORDS
 """The number of the slot of all assigned words."""
 
 LEAST_AROUND = 2
-"""A slot has at least as many other words."""
+"""A slot has at least as many other words, but for patterns of two words."""
 
 VALUE_BITS = 23
 """Of a word's hash: two words that share them count as one value."""
@@ -120,7 +125,10 @@ def sequence_key(hashes: Sequence[int]) -> int:
 
 
 def pattern_keys(
-    hashes: Sequence[int], protected: Sequence[bool], assigned: Sequence[bool] = ()
+    hashes: Sequence[int],
+    protected: Sequence[bool],
+    assigned: Sequence[bool] = (),
+    shape: int = 0,
 ) -> Keys:
     """Return the keys of a pattern; the plain form of what the native kernel does.
 
@@ -128,7 +136,16 @@ def pattern_keys(
         hashes: the keyed hashes of its words, 2 to `MAX_WORDS`.
         protected: for each word whether it is protected.
         assigned: for each word whether it is the value of a key; nothing: none is.
+        shape: of a pattern of two words: bit 0 if a placeholder is before the first, bit 1 if one is
+            before the second, bit 2 if one is behind it.
     """
+    if len(hashes) == LEAST_AROUND and not any(protected):
+        one, other = hashes
+        slots = [
+            WordSlot(sequence_key((around, shape)), number, 1, word & (1 << VALUE_BITS) - 1)
+            for number, (word, around) in enumerate(((one, other), (other, one)))
+        ]
+        return Keys(sequence_key(hashes), len(hashes), slots)
     slots = []
     for number, each in enumerate(hashes):
         others = [*hashes[:number], *hashes[number + 1 :]]

@@ -120,7 +120,17 @@ def _one_off(tokens: list[Feature]) -> bytes:
         return b""
     hashes, assigned = [word.identity for word in words], [word.assigned for word in words]
     fixed = [word.protected or word.of_kind for word in words]
-    return one_off.pack(one_off.pattern_keys(hashes, fixed, assigned))
+    return one_off.pack(one_off.pattern_keys(hashes, fixed, assigned, _shape(tokens)))
+
+
+def _shape(tokens: list[Feature]) -> int:
+    shape = words = 0
+    for token in tokens:
+        if token.variable:
+            shape |= 1 << words
+        else:
+            words += 1
+    return shape
 
 
 def _of_bands(taken: Taken) -> set[int]:

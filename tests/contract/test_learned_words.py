@@ -69,6 +69,20 @@ def finals(index: Driver) -> dict[int, Summary]:
 # ---------------------------------------------------------------- finding
 
 
+@pytest.mark.parametrize(
+    ("line", "wanted"), [("unpacking {}", 20), ("unpacking package {}", 10), ("a b c {}", 5)]
+)
+def test_fewer_words_around_want_more_values(start: Start, line: str, wanted: int) -> None:
+    index = start(recipe=LEARNS)
+    answers = [add(index, n, line.format(f"name{n}"), n) for n in range(wanted + 2)]
+    assert [answer.rule for answer in answers] == [Rule.NEW] * (wanted - 1) + [Rule.LEARNED] * 3
+    assert {answer.cluster for answer in answers[wanted - 1 :]} == {answers[0].cluster}
+    closed = finals(index)
+    merged = [one for one in closed.values() if one.closing is Closing.MERGED]
+    assert [one.merged_into for one in merged] == [answers[0].cluster] * (wanted - 2)
+    assert sum(one.count for one in closed.values()) == wanted + 2
+
+
 def test_one_word_more_or_less_is_the_same_cluster(start: Start) -> None:
     index = start(recipe=LEARNS)
     first = add(index, 0, "connection closed by peer")

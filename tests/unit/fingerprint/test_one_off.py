@@ -50,6 +50,25 @@ def test_placeholders_take_part_in_no_key() -> None:
     assert slots_of(b"session 7 for user alice") == slots_of(b"12 session for user alice 9")
 
 
+def test_the_slots_of_two_words_know_where_placeholders_are() -> None:
+    own, slots = slots_of(b"Unpacking gcc (12.2)")
+    _, same = slots_of(b"Unpacking cmake (3.25) (1) ...")
+    over_own, over = slots_of(b"Unpacking (12.2) over (12.3)")
+    _, before = slots_of(b"7 Unpacking gcc (12.2)")
+
+    assert [slots[number].around for number in slots] == [1, 1]
+    assert same[1].key == slots[1].key
+    assert same[1].value != slots[1].value
+    assert {own, over_own}.isdisjoint(slot.key for slot in slots.values())
+    others = {slot.key for slot in (*over.values(), *before.values())}
+    assert others.isdisjoint(slot.key for slot in slots.values())
+
+
+@pytest.mark.parametrize("line", [b"failed: refused", b"error: quota", b"7 INFO main", b"GET 7 x"])
+def test_a_word_beside_a_protected_one_alone_has_no_slot(line: bytes) -> None:
+    assert slots_of(line)[1] == {}
+
+
 def test_protected_words_have_no_slot_but_stand_around_others() -> None:
     own, slots = slots_of(b"job nightly finished: FAILED")
     other_own, other = slots_of(b"job nightly finished: OK")
@@ -93,7 +112,7 @@ def test_all_keys_but_two_slots_begin_with_the_same_bits(words: list[int]) -> No
     assert sum(bits != first[0] for bits in first) <= 2
 
 
-@pytest.mark.parametrize(("words", "keys"), [(0, 0), (1, 0), (2, 1), (3, 4), (48, 49), (49, 0)])
+@pytest.mark.parametrize(("words", "keys"), [(0, 0), (1, 0), (2, 3), (3, 4), (48, 49), (49, 0)])
 def test_lines_of_too_few_words_or_too_many_have_no_keys(words: int, keys: int) -> None:
     line = b" ".join(b"w" + b"x" * n for n in range(words))
     recipe = replace(load_recipe("logs"), match__learn=5)

@@ -254,7 +254,7 @@ do  -- a script has room for 200 local names
   end
 
   local function wanted_values(around)
-    return around > FEW_AROUND and learn or 2 * learn
+    return around > FEW_AROUND and learn or (around == FEW_AROUND and 2 or 4) * learn
   end
 
   local function may_be_missing(number, words)
