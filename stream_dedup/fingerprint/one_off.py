@@ -31,9 +31,9 @@ Worked example, the words as letters::
     slot 2         key(ab), around 2, value c
 
 Of two words one alone is around a slot. That says little, so the key of such a slot also has the
-*shape*: where placeholders are. ``Unpacking gcc (12.2)`` and ``Unpacking (12.1) over (12.2)`` share no
-key. And if one of the two words is protected there is no slot, as ``failed: timeout`` and ``failed:
-refused`` are two things.
+*shape*: where placeholders are. ``Unpacking gcc (12.2)`` and ``Unpacking (12.1) over (12.2)`` share
+no key. And if one of the two words is protected there is no slot, as ``failed: timeout`` and
+``failed: refused`` are two things.
 
 Left out: placeholders (they are not words), slots of protected words (two events of a cluster never
 differ in those), other slots with fewer than two words around them, and events with fewer than two
@@ -136,8 +136,8 @@ def pattern_keys(
         hashes: the keyed hashes of its words, 2 to `MAX_WORDS`.
         protected: for each word whether it is protected.
         assigned: for each word whether it is the value of a key; nothing: none is.
-        shape: of a pattern of two words: bit 0 if a placeholder is before the first, bit 1 if one is
-            before the second, bit 2 if one is behind it.
+        shape: of a pattern of two words: bit 0 if a placeholder is before the first, bit 1 if one
+            is before the second, bit 2 if one is behind it.
     """
     if len(hashes) == LEAST_AROUND and not any(protected):
         one, other = hashes
