@@ -328,6 +328,7 @@ cdef struct Item:
     uint8_t protected
     uint8_t assigned
     uint8_t of_kind
+    uint8_t level
 
 cdef struct Items:
     Item* at
@@ -582,7 +583,7 @@ cdef inline int push(
     item.weight = weight * part.weight
     item.order = <uint32_t>items.count
     item.variable = variable
-    item.protected = item.assigned = item.of_kind = False
+    item.protected = item.assigned = item.of_kind = item.level = False
     items.count += 1
     return 0
 
@@ -990,7 +991,7 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
     cdef uint64_t head[MOST_WORDS + 1]
     cdef uint64_t tail[MOST_WORDS + 1]
     cdef uint64_t power[MOST_WORDS + 1]
-    cdef uint64_t fixed = 0, assigned = 0, shape = 0, rest, values, missing
+    cdef uint64_t fixed = 0, weak = 0, assigned = 0, shape = 0, rest, values, missing
     cdef uint64_t least[3]
     cdef size_t places[2]  # of the first two of them
     cdef size_t count = 0, i, j, left
@@ -1004,6 +1005,7 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
             return 0
         words[count] = tokens.at[i].identity
         fixed |= <uint64_t>(tokens.at[i].protected or tokens.at[i].of_kind) << count
+        weak |= <uint64_t>(tokens.at[i].level or tokens.at[i].of_kind) << count
         assigned |= <uint64_t>tokens.at[i].assigned << count
         count += 1
     if count < 2:
@@ -1023,8 +1025,8 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
     slots.at[slots.count + 1] = count
     slots.count += 2
     if count == LEAST_AROUND:
-        if not fixed:
-            for i in range(2):
+        for i in range(2):
+            if not fixed >> i & 1 and not weak >> (1 - i) & 1:
                 put_slot(slots, key_of_two(words[1 - i], shape), i, 1, words[i])
         return 0
     places[0] = places[1] = 0
@@ -1547,6 +1549,7 @@ cdef class Kernel:
                     votes = murmur(text + start, size, self.seed)
                 push(tokens, identity, votes, part, self.weight_of(identity), False)
                 tokens.at[tokens.count - 1].protected = word != NULL
+                tokens.at[tokens.count - 1].level = word != NULL and word.level_name
                 of_kind = self.learns and work.full and self.is_kind(text, part.length, start, size)
                 tokens.at[tokens.count - 1].of_kind = of_kind
                 tokens.at[tokens.count - 1].assigned = piece.assigned and word == NULL and not of_kind
@@ -1621,6 +1624,7 @@ cdef class Kernel:
             push(tokens, identity, votes, part, self.weight_of(identity), False)
             word = self.find_protected(text, start, i - start) if self.protected != NULL else NULL
             tokens.at[tokens.count - 1].protected = word != NULL
+            tokens.at[tokens.count - 1].level = word != NULL and word.level_name
             tokens.at[tokens.count - 1].of_kind = (
                 self.learns and full and self.is_kind(text, length, start, i - start)
             )

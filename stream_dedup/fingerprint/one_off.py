@@ -32,8 +32,8 @@ Worked example, the words as letters::
 
 Of two words one alone is around a slot. That says little, so the key of such a slot also has the
 *shape*: where placeholders are. ``Unpacking gcc (12.2)`` and ``Unpacking (12.1) over (12.2)`` share
-no key. And if one of the two words is protected there is no slot, as ``failed: timeout`` and
-``failed: refused`` are two things.
+no key. And beside a log level or the name of a kind there is no slot, as ``INFO ready`` and ``INFO
+leaving`` are two things.
 
 Left out: placeholders (they are not words), slots of protected words (two events of a cluster never
 differ in those), other slots with fewer than two words around them, and events with fewer than two
@@ -128,6 +128,7 @@ def pattern_keys(
     hashes: Sequence[int],
     protected: Sequence[bool],
     assigned: Sequence[bool] = (),
+    weak: Sequence[bool] = (),
     shape: int = 0,
 ) -> Keys:
     """Return the keys of a pattern; the plain form of what the native kernel does.
@@ -136,14 +137,16 @@ def pattern_keys(
         hashes: the keyed hashes of its words, 2 to `MAX_WORDS`.
         protected: for each word whether it is protected.
         assigned: for each word whether it is the value of a key; nothing: none is.
+        weak: for each word whether it says too little of another one that has only it beside: a log
+            level, the name of a kind; nothing: none does.
         shape: of a pattern of two words: bit 0 if a placeholder is before the first, bit 1 if one
             is before the second, bit 2 if one is behind it.
     """
-    if len(hashes) == LEAST_AROUND and not any(protected):
-        one, other = hashes
+    if len(hashes) == LEAST_AROUND:
         slots = [
-            WordSlot(sequence_key((around, shape)), number, 1, word & (1 << VALUE_BITS) - 1)
-            for number, (word, around) in enumerate(((one, other), (other, one)))
+            WordSlot(sequence_key((around, shape)), number, 1, each & (1 << VALUE_BITS) - 1)
+            for number, (each, around) in enumerate(zip(hashes, reversed(hashes), strict=True))
+            if not protected[number] and not (weak and weak[1 - number])
         ]
         return Keys(sequence_key(hashes), len(hashes), slots)
     slots = []

@@ -41,7 +41,7 @@ from stream_dedup.features.lines import LineReader, names_kind
 from stream_dedup.features.prepare import NO_SALT, Part, Salt
 from stream_dedup.features.recipe import HASH_BITS, Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, Token
-from stream_dedup.features.variants import protected_word
+from stream_dedup.features.variants import LEVELS, protected_word
 from stream_dedup.fingerprint import bands, one_off
 from stream_dedup.fingerprint.hashing import MASK64, OTHERS, cyclic, hash128, hash_sequence
 from stream_dedup.fingerprint.kernel import (
@@ -71,6 +71,7 @@ class Feature(NamedTuple):
         protected: whether it is a protected word.
         assigned: whether it is a word that is the value of a key, and not protected.
         of_kind: whether it is a word that names a kind.
+        level: whether it is a protected word that is a log level.
     """
 
     text: bytes
@@ -81,6 +82,7 @@ class Feature(NamedTuple):
     protected: bool = False
     assigned: bool = False
     of_kind: bool = False
+    level: bool = False
 
 
 class Taken(NamedTuple):
@@ -120,7 +122,8 @@ def _one_off(tokens: list[Feature]) -> bytes:
         return b""
     hashes, assigned = [word.identity for word in words], [word.assigned for word in words]
     fixed = [word.protected or word.of_kind for word in words]
-    return one_off.pack(one_off.pattern_keys(hashes, fixed, assigned, _shape(tokens)))
+    weak = [word.level or word.of_kind for word in words]
+    return one_off.pack(one_off.pattern_keys(hashes, fixed, assigned, weak, _shape(tokens)))
 
 
 def _shape(tokens: list[Feature]) -> int:
@@ -226,13 +229,14 @@ class ReferenceKernel:
             shown = text[token.start : token.end]
             feature = self._feature(shown, own * weight, salt, token.variable)
             place = text, token.start, token.end
-            protected = not token.variable and bool(
-                protected_word(*place, self._protected, self._levels)
-            )
+            word = b"" if token.variable else protected_word(*place, self._protected, self._levels)
+            protected, level = bool(word), word.decode() in LEVELS
             of_kind = self._structured and not token.variable and names_kind(*place)
             assigned = token.assigned and not (token.variable or protected or of_kind)
             if protected or assigned or of_kind:
-                feature = feature._replace(protected=protected, assigned=assigned, of_kind=of_kind)
+                feature = feature._replace(
+                    protected=protected, assigned=assigned, of_kind=of_kind, level=level
+                )
             yield feature
 
     def _word_ngrams(self, tokens: list[Feature], weight: int, salt: Salt) -> Iterator[Feature]:

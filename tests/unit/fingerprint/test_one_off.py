@@ -64,9 +64,21 @@ def test_the_slots_of_two_words_know_where_placeholders_are() -> None:
     assert others.isdisjoint(slot.key for slot in slots.values())
 
 
-@pytest.mark.parametrize("line", [b"failed: refused", b"error: quota", b"7 INFO main", b"GET 7 x"])
-def test_a_word_beside_a_protected_one_alone_has_no_slot(line: bytes) -> None:
-    assert slots_of(line)[1] == {}
+@pytest.mark.parametrize(
+    ("line", "numbers"),
+    [
+        (b"unpacking gcc", [0, 1]),
+        (b"Downloaded serde v1.0", [1]),  # the other one is protected
+        (b"nginx started", [0]),
+        (b"started failed", []),
+        (b"7 INFO main", []),
+        (b"error: quota", []),
+        (b"GET 7 x", []),
+        (b"SSLError in", []),
+    ],
+)
+def test_slots_of_two_words(line: bytes, numbers: list[int]) -> None:
+    assert list(slots_of(line)[1]) == numbers
 
 
 def test_protected_words_have_no_slot_but_stand_around_others() -> None:
