@@ -13,6 +13,7 @@ import click
 from stream_dedup.cli.common import connection_options, run_on_redis, shown, worker_extra
 from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.group import Group
+from stream_dedup.cli.terminal import note
 from stream_dedup.clock import SystemClock
 from stream_dedup.emit.summaries import iso_time
 from stream_dedup.errors import RuleError
@@ -101,7 +102,14 @@ class RedisPlace:
         return self._run(lambda rules: rules.read())
 
     def change(self, edit: Callable[[RuleBook], RuleBook]) -> RuleBook:
-        return self._run(lambda rules: rules.change(edit))
+        async def change(rules: RedisRules) -> RuleBook:
+            book = await rules.change(edit)
+            if not await rules.has_namespace():
+                namespace = self._namespace
+                note(f"no worker has used namespace {namespace} yet: the rules wait for the first")
+            return book
+
+        return self._run(change)
 
     def _run(self, work: Callable[[RedisRules], Awaitable[RuleBook]]) -> RuleBook:
         with worker_extra():

@@ -36,7 +36,12 @@ class RedisRules:
     def __init__(self, client: RedisClient, namespace: str) -> None:
         self._client = client
         self._namespace = check_namespace(namespace)
-        self._key = ShardKeys(namespace, 0).rules
+        keys = ShardKeys(namespace, 0)
+        self._key, self._meta = keys.rules, keys.meta
+
+    async def has_namespace(self) -> bool:
+        """Whether a worker has laid the namespace out; else its rules wait for it."""
+        return bool(await self._client.command(self._meta, "EXISTS", self._meta))
 
     async def version(self) -> int:
         """Return the version of the rules; 0 if there never were any."""

@@ -205,7 +205,9 @@ def test_rules_are_brought_to_a_namespace_of_another_recipe(
 
     def command(*arguments: str) -> str:
         options = ["rules", *arguments, "--redis", redis_server.url]
-        return CliRunner().invoke(cli, options, catch_exceptions=False).output
+        done = CliRunner().invoke(cli, options, catch_exceptions=False)
+        notes.append(done.stderr)
+        return done.stdout
 
     @in_loop
     async def old() -> None:
@@ -218,11 +220,15 @@ def test_rules_are_brought_to_a_namespace_of_another_recipe(
     async def new() -> None:
         found.append(await clusters_under_rules(redis_server.url, names[1], recipes[1]))
 
+    notes: list[str] = []
     found: list[dict[bytes, int | None]] = []
     old()
     exported.write_text(command("export", "--namespace", names[0]))
     assert command("import", str(exported), "--namespace", names[1]) == "2 added, 0 undone\n"
+    assert f"no worker has used namespace {names[1]} yet" in notes[-1]
     new()
+    assert command("import", str(exported), "--namespace", names[1]) == "0 added, 0 undone\n"
+    assert notes[-1] == ""
 
     for clusters in found:
         joined = {clusters[line] for line in LINES if line.startswith((b"job", b"task"))}
