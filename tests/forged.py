@@ -1,7 +1,7 @@
 """Lines that an attacker computed to be taken for a duplicate of another line.
 
-They were made against exact hashes by MurmurHash3 with seed 0, of this log's lines: its rounds can
-be undone, so two printable words give the rest of a line any hash that is wanted. A minute of one
+They were made against exact hashes by MurmurHash3 with seed 0, of the tokens of the recipe `logs-1`:
+its rounds can be undone, so two printable words give the rest of a line any hash that is wanted. A minute of one
 core made the two at the end of `HIDDEN`.
 """
 
@@ -39,7 +39,7 @@ ANY_SEED = (
 
 def without_key(line: bytes, seed: int = 0) -> int:
     """The exact hash of a line if it is computed by MurmurHash3, without a key."""
-    tokens = LineReader(load_recipe("logs")).read(line).tokens
+    tokens = LineReader(load_recipe("logs-1")).read(line).tokens
     return hash_sequence(
         [hash128(PLACEHOLDER if token.variable else token.text, seed)[0] for token in tokens], seed
     )[0]

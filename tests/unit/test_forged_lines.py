@@ -23,7 +23,7 @@ def test_the_lines_collide_without_a_key() -> None:
 
 @pytest.mark.parametrize(("known", "hidden"), PAIRS)
 def test_a_forged_line_opens_its_own_cluster(known: bytes, hidden: bytes) -> None:
-    for recipe in ("logs", "words", "minhash-n"):
+    for recipe in ("logs", "logs-1", "words", "minhash-n"):
         first, forged, again = Deduplicator(recipe).process([known, hidden, known])
 
         assert forged.kind.value == "new"
