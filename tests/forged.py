@@ -1,8 +1,8 @@
 """Lines that an attacker computed to be taken for a duplicate of another line.
 
-They were made against exact hashes by MurmurHash3 with seed 0, of the tokens of the recipe `logs-1`:
-its rounds can be undone, so two printable words give the rest of a line any hash that is wanted. A minute of one
-core made the two at the end of `HIDDEN`.
+They were made against exact hashes by MurmurHash3 with seed 0, of the tokens of the recipe
+`logs-1`: its rounds can be undone, so two printable words give the rest of a line any hash that is
+wanted. A minute of one core made the two at the end of `HIDDEN`.
 """
 
 from __future__ import annotations
