@@ -10,7 +10,7 @@ from stream_dedup.features import lines, tokens
 cdef Tables TABLES
 
 fill_tables(
-    &TABLES, tokens.LOG_DELIMITERS, tokens.UNITS, lines.TOP_LABELS, lines.MESSAGE_KEYS,
+    &TABLES, tokens.LOG_DELIMITERS, tokens.UNITS, lines.LAST_LABELS, lines.MESSAGE_KEYS,
     lines.SENTENCE_KEYS, lines.OUTCOME_KEYS,
 )
 

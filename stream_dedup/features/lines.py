@@ -12,7 +12,7 @@ to the classes of `tokens`, a token is variable if it
    with a decimal digit (``fe80::ab:1``);
 8. holds two or more of ``.``, ``/`` and ``\\`` between name bytes (``usr/lib/jvm``), or starts with
    ``./`` or ``../`` and is longer than that; but for names of exceptions (`tokens.is_exception`);
-9. is a name, a dot and a label of `TOP_LABELS` (``example.com``);
+9. is a name, a dot and one of `LAST_LABELS` (``example.com``, ``report.pdf``);
 10. is a value: inside brackets a single word after ``key=``, or after ``key:``, a space and before
     the next comma or bracket; a word after ``"key":``; an item of a list behind a key;
 11. is in a string that is one value: in single quotes (``b'…'`` too), unless it has three
@@ -101,6 +101,17 @@ TOP_LABELS = frozenset(
     b"cn de uk jp fr ru nl eu br au".split()
 )
 """Last labels of host names with one dot, lower case."""
+
+FILE_ENDINGS = frozenset(
+    b"pdf png jpg jpeg gif svg ico csv tsv txt log json xml yaml yml toml ini conf cfg html htm css "
+    b"doc docx xls xlsx zip gz tgz tar bz2 xz jar war mp3 mp4 avi wav bak tmp pid lock sql db dat bin "
+    b"service socket timer mount target scope slice".split()
+)
+"""Endings of names of files and of systemd's units, lower case. Not of source code: such a name
+says where a line comes from."""
+
+LAST_LABELS = TOP_LABELS | FILE_ENDINGS
+"""What makes a name of two labels a variable."""
 
 MESSAGE_KEYS = frozenset(
     b"msg message text log event type kind action operation op method error err errmsg exception "
@@ -639,7 +650,7 @@ class _Scanner:
         if len(_SEPARATED.findall(token)) > 1:
             return not is_exception(token)
         name, _, label = token.rstrip(TRAILING_PUNCTUATION).rpartition(b".")
-        return label.lower() in TOP_LABELS and _NAME_BYTES.fullmatch(name) is not None
+        return label.lower() in LAST_LABELS and _NAME_BYTES.fullmatch(name) is not None
 
     def _is_closed(self, end: int) -> bool:
         return end == len(self._text) or self._text[end] in _AFTER_VALUE

@@ -32,11 +32,11 @@ from libc.string cimport memchr, memcmp, memcpy, memset, strlen, strstr
 import array
 
 from stream_dedup.features.lines import (
+    LAST_LABELS,
     MAX_GROUP,
     MESSAGE_KEYS,
     OUTCOME_KEYS,
     SENTENCE_KEYS,
-    TOP_LABELS,
 )
 from stream_dedup.features import lines
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER, UNITS
@@ -1131,7 +1131,7 @@ cdef class Kernel:
         self.secret = secret_of(key)
         fill_classes(self.classes, recipe.delimiters)
         fill_tables(
-            &self.tables, recipe.delimiters, UNITS, TOP_LABELS, MESSAGE_KEYS, SENTENCE_KEYS,
+            &self.tables, recipe.delimiters, UNITS, LAST_LABELS, MESSAGE_KEYS, SENTENCE_KEYS,
             OUTCOME_KEYS,
         )
         set_words(&self.level_keys, LEVEL_KEYS, True)

@@ -122,6 +122,9 @@ def tokens(text: bytes) -> bytes:
         (b'{"a": "two\nlines"}', b"a two lines"),
         (b'{"a": "two\\\nlines"}', b"a two\\ lines"),
         (b'{"msg": "user gone", "user": "al b"}', b"msg user gone user <*>"),
+        # names of files and units
+        (b"loading app_v.pdf, Report.JSON and nginx.service.", b"loading <*> and <*>"),
+        (b"at kubelet.go main.py a.b .log x..log", b"at kubelet.go main.py a.b .log x..log"),
         # requests in quotes, and the strings behind them
         (b'"GET /a HTTP/1.1" "x y" z', b"GET <*> z"),
         (b'"GET / HTTP/2" - "-" "x (y; z)"', b"GET <*> - <*>"),
