@@ -103,9 +103,9 @@ TOP_LABELS = frozenset(
 """Last labels of host names with one dot, lower case."""
 
 FILE_ENDINGS = frozenset(
-    b"pdf png jpg jpeg gif svg ico csv tsv txt log json xml yaml yml toml ini conf cfg html htm css "
-    b"doc docx xls xlsx zip gz tgz tar bz2 xz jar war mp3 mp4 avi wav bak tmp pid lock sql db dat bin "
-    b"service socket timer mount target scope slice".split()
+    b"pdf png jpg jpeg gif svg ico csv tsv txt log json xml yaml yml toml ini conf cfg html htm "
+    b"css doc docx xls xlsx zip gz tgz tar bz2 xz jar war mp3 mp4 avi wav bak tmp pid lock sql db "
+    b"dat bin service socket timer mount target scope slice".split()
 )
 """Endings of names of files and of systemd's units, lower case. Not of source code: such a name
 says where a line comes from."""
