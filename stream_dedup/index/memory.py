@@ -365,9 +365,14 @@ class MemoryIndex:
         rule = Rule.WORDS
         if is_variable:
             assert found is not None
-            self.taught[row] = False
-            lookup.add_alias(query, found, searchable=False)
-            return self._join(query, self._clusters[found.cluster], Rule.LEARNED)
+            ready = records.ready(seen, is_live)
+            root = self._merged(found, ready)
+            assert root is not None
+            lookup.add_alias(query, root.slot, searchable=False)
+            answer = self._join(query, root, Rule.LEARNED)
+            learned = records.learn(query.group, seen, root.slot, ready, is_live)
+            self.taught[row] = learned or not ready.merging.keys() <= {found.cluster}
+            return answer
         if found is None and query.near:
             found, rule = lookup.by_fingerprint(query), Rule.FINGERPRINT
         ready = records.ready(seen, is_live)

@@ -26,6 +26,11 @@ For a pattern that no exact hash knows, `find` asks in this order:
 Then the pattern's values are noted in the records of all its slots. A slot that thereby sees the
 last value that is wanted is learned, and the clusters found there merge (`ready`, `note`).
 
+Where one of the pattern's own words is a known variable, nothing is noted: a variable of a million
+values takes no memory. But slots may be learned, and clusters merge, all the same (`learn`): the
+line ``bob wrote to images`` fits two clusters, ``<*> wrote to images`` and ``bob wrote to <*>``, so
+they merge.
+
 Entries name open clusters only: they leave with a cluster that closes, and follow one that merges.
 Those of a cluster that is open, but has passed its window for an event, do not count: they give
 way to the event's own where they have its value, or where there is no room.
@@ -157,8 +162,8 @@ class Records:
             is_live: tells whether a cluster takes the event.
 
         Returns:
-            The cluster; whether one of the pattern's own words is a known variable, so that there
-            is nothing to note; and the slots of which something is known, for `ready`.
+            The cluster; whether one of the pattern's own words is a known variable, so that no
+            values are noted; and the slots of which something is known, for `ready`.
         """
         records = self._of_group.get(group)
         if records is None:
@@ -292,6 +297,35 @@ class Records:
             else:
                 known = _entries(records, key)
                 self._note(records, slot, known, owner, ready, is_live, first=first)
+
+    def learn(
+        self, group: str, seen: Iterable[Seen], owner: Slot, ready: Ready, is_live: IsLive
+    ) -> bool:
+        """Note which slots are learned, without values.
+
+        Args:
+            group: the pattern's.
+            seen: as returned by `find`.
+            owner: the cluster that is left of those in `ready`.
+            ready: as returned before.
+            is_live: tells whether a cluster takes the event.
+
+        Returns:
+            Whether a slot is learned now that was not.
+        """
+        records = self._of_group[group]
+        learned = False
+        for slot, _ in seen:
+            record = _entries(records, slot.key)
+            if slot.number not in ready.numbers or any(
+                entry.number == slot.number and entry.value == LEARNED and is_live(entry.owner)
+                for entry in record
+            ):
+                continue
+            if slot.key in owner.records or len(owner.records) < MAX_RECORDS:
+                self._note(records, slot, record, owner, ready, is_live, first=False)
+                learned = True
+        return learned
 
     def _note(
         self,

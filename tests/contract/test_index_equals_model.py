@@ -235,10 +235,14 @@ class Model:
         if query.one_off:
             keys = unpack(query.one_off)
             found, is_variable = self.by_words(query, keys)
-            if found and is_variable:
-                self.name(found, query, searchable=False)
-                return self.join(found, query, Rule.LEARNED)
             ready, merging = self.ready(query, keys)
+            if found and is_variable:
+                root = self.merge([*merging, found.identity])
+                self.name(root, query, searchable=False)
+                answer = self.join(root, query, Rule.LEARNED)
+                for slot in ready:
+                    self.learn(query, slot, root.identity, shown=False)
+                return answer
         if not found and query.near:
             rule = Rule.FINGERPRINT
             best = min(filter(None, (self.fit(c, query) for c in self.clusters)), default=None)
@@ -458,8 +462,7 @@ class Model:
             if LEARNED in values:
                 continue
             if slot in ready:
-                drop(slot.key, slot.number, [])
-                add(slot.key, slot.number, LEARNED, shown=first)
+                self.learn(query, slot, identity, shown=first)
                 cluster.learned |= (1 << slot.number % 64) * first
             elif slot.value not in values:
                 kept = [entry for entry in entries if entry.value not in (LEARNED, slot.value)]
@@ -467,6 +470,11 @@ class Model:
                     kept = live
                 drop(slot.key, slot.number, kept)
                 add(slot.key, slot.number, slot.value, shown=first)
+
+    def learn(self, query: Query, slot: WordSlot, identity: int, *, shown: bool) -> None:
+        place = (query.group, slot.key, slot.number)
+        self.entries = [e for e in self.entries if (e.group, e.key, e.number) != place]
+        self.entries.append(Entry(*place, LEARNED, identity, shown))
 
     # ---------------------------------------------------------------- counting
 

@@ -83,6 +83,59 @@ def test_fewer_words_around_want_more_values(start: Start, line: str, wanted: in
     assert sum(one.count for one in closed.values()) == wanted + 2
 
 
+def upload(user: str, bucket: str) -> str:
+    return f"user {user} uploaded a file to {bucket}"
+
+
+BUCKETS = ["logs", "images", "backups", "reports", "exports", "imports"]
+
+
+def test_a_line_that_fits_two_patterns_merges_them(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    offset = iter(range(100))
+    for name in NAMES[:5]:
+        by_user = add(index, next(offset), upload(name, "logs"))
+    for bucket in BUCKETS[1:]:
+        by_bucket = add(index, next(offset), upload("gina", bucket))
+    assert by_user.cluster != by_bucket.cluster
+    assert (by_user.rule, by_bucket.rule) == (Rule.LEARNED, Rule.LEARNED)
+    both = add(index, next(offset), upload("gina", "logs"), 1)
+    assert (both.cluster, both.rule) == (by_user.cluster, Rule.LEARNED)
+    assert add(index, next(offset), upload("gina", "music"), 2).cluster == by_user.cluster
+    assert add(index, next(offset), upload("hugo", "logs"), 2).cluster == by_user.cluster
+    closed = finals(index)
+    assert closed[by_bucket.cluster].merged_into == by_user.cluster
+    assert sum(one.count for one in closed.values()) == next(offset)
+
+
+def test_a_line_of_a_known_variable_completes_another_place(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    offset = iter(range(100))
+    for bucket in BUCKETS[1:5]:
+        waiting = add(index, next(offset), upload("gina", bucket))
+    for name in NAMES[:5]:
+        by_user = add(index, next(offset), upload(name, "logs"), 1)
+    assert waiting.rule is Rule.NEW
+    add(index, next(offset), upload("gina", "logs"), 2)  # the fifth bucket
+    root = add(index, next(offset), upload("gina", "images"), 3)
+    assert add(index, next(offset), upload("gina", "music"), 3).cluster == root.cluster
+    assert add(index, next(offset), upload("hugo", "logs"), 3).cluster == root.cluster
+    closed = finals(index)
+    assert len([one for one in closed.values() if one.merged_into is None]) == 1
+    assert closed[by_user.cluster].merged_into == root.cluster
+    assert sum(one.count for one in closed.values()) == next(offset)
+
+
+def test_a_line_of_a_known_variable_notes_no_values(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    for n, name in enumerate(NAMES):
+        root = add(index, n, upload(name, "logs"))
+    for n, bucket in enumerate(BUCKETS[1:5]):
+        other = add(index, 10 + n, upload("gina", bucket))  # four, and "logs" of the root
+    assert other.rule is Rule.NEW
+    assert root.cluster != other.cluster
+
+
 def test_one_word_more_or_less_is_the_same_cluster(start: Start) -> None:
     index = start(recipe=LEARNS)
     first = add(index, 0, "connection closed by peer")

@@ -8,7 +8,7 @@
 
 local changed_keys = {}  -- clusters whose record keys have changed
 local slice_number, has_key
-local find_by_words, ready_slots, keys_of_new, note_words, move_records, leave_records, write_records
+local find_by_words, ready_slots, learn_slots, keys_of_new, note_words, move_records, leave_records, write_records
 
 do  -- a script has room for 200 local names
   local FIELD_WORK = 0.3  -- of a field more in a command
@@ -407,6 +407,29 @@ do  -- a script has room for 200 local names
     return numbers, merging
   end
 
+  local function put_learned(slot, c, first, live)
+    local record = slot.record
+    filter(record, function(entry) return entry.number ~= slot.number end)
+    put(record, c, slot.number, LEARNED, first, live)
+    if first then show(c, slot.number) end
+  end
+
+  -- Note which slots are learned, without values: for a pattern of which one word is a known variable.
+  function learn_slots(q, c, numbers, live)
+    for i = 1, #q.slots do
+      local slot = q.slots[i]
+      if numbers[slot.number] then
+        local record, known = slot.record, false
+        forget_former(record, c)
+        local entries = entries_of(record, slot.number)
+        for j = 1, #entries do
+          known = known or entries[j].value == LEARNED and live(entries[j], record)
+        end
+        if not known and (has_key(c, record.key) or has_room(c, 1)) then put_learned(slot, c, false, live) end
+      end
+    end
+  end
+
   -- The keys of a pattern of which no record exists, for the cluster that it opens; nil if one may have
   -- been noted since they were read.
   function keys_of_new(q)
@@ -450,9 +473,7 @@ do  -- a script has room for 200 local names
       if known and live(known, record) then
         -- it is learned
       elseif numbers[slot.number] then
-        filter(record, function(entry) return entry.number ~= slot.number end)
-        put(record, c, slot.number, LEARNED, first, live)
-        if first then show(c, slot.number) end
+        put_learned(slot, c, first, live)
       elseif not (noted and live(noted, record)) then
         local wanted = wanted_values(slot.around)
         local full = count + 1 >= wanted and count_open(found, slot.value, record, live) + 1 >= wanted

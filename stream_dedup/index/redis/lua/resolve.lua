@@ -566,9 +566,14 @@ local function resolve_by_words(q, own)
   local from = full_from(q.fingerprint)
   local found, is_variable = find_by_words(q, live)
   if is_variable then
-    local distance = from(found[C_FINGERPRINT])
-    add_alias(q, found, distance, false)
-    return join(found, q), distance, BY_LEARNED
+    local numbers, merging = ready_slots(q, live)
+    local root = merge_all(q, found, merging)
+    local distance = from(root[C_FINGERPRINT])
+    add_alias(q, root, distance, false)
+    join(root, q)
+    learn_slots(q, root, numbers, live)
+    if root.is_changed then dirty[root.id] = root end
+    return root, distance, BY_LEARNED
   end
   local rule = BY_WORDS
   if not found and q.near then
