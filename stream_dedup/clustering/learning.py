@@ -16,7 +16,7 @@ LEARNED = (1 << VALUE_BITS + 1) - 1
 MAX_ENTRIES = 64
 """Entries of a record; more are not noted."""
 
-MAX_RECORDS = 128
+MAX_RECORDS = 512
 """Records that name a cluster; its patterns are noted in no more."""
 
 MAX_MERGED = 34

@@ -12,7 +12,7 @@ from stream_dedup.index.redis import layouts as _layouts
 from stream_dedup.tables._bytes cimport taken
 
 cdef enum:
-    MOST = 128  # keys of records of a cluster (`learning.MAX_RECORDS`)
+    MOST = 512  # keys of records of a cluster (`learning.MAX_RECORDS`)
     ID_BYTES = 8
     GROUP_BYTES = 4
     EXACT_BYTES = 8

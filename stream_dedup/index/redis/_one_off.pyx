@@ -15,7 +15,7 @@ from stream_dedup.clustering import learning as _learning
 from stream_dedup.index.redis import layouts as _layouts
 
 cdef enum:
-    MOST = 128  # keys of a pattern, and of a cluster (`learning.MAX_RECORDS`)
+    MOST = 512  # keys of a pattern, and of a cluster (`learning.MAX_RECORDS`)
     PATTERN_BYTES = 6
     KEY_BYTES = 8
     DIGITS = 20

@@ -109,8 +109,8 @@ def test_clusters_with_many_records_merge_with_bounded_work(make_redis: MakeRedi
     lines = []
     for value in "abcd":
         words = [value, *LONG[1:41]]
-        lines += [" ".join([*words[:at], f"{value}{at}", *words[at:]]) for at in (20, 30)]
-        lines.insert(-2, " ".join(words))  # with the other two it has as many records as it may
+        lines += [" ".join([*words[:at], f"{value}{at}", *words[at:]]) for at in (20, 25, 30)]
+        lines.insert(-3, " ".join(words))  # with the others it has a third of what one may have
 
     async def merge() -> tuple[int, int, list[int]]:
         async with opened(redis) as index:
