@@ -21,6 +21,7 @@ from tests.integration.redis.helpers import in_loop
 from tests.integration.ui.test_browser import served
 from tests.integration.ui.writing import writing
 from tests.integration.worker.running import wait_for
+from tests.services.processes import free_port
 from tests.services.redis import RedisServer
 
 
@@ -66,13 +67,13 @@ def test_what_is_wrong_is_refused(log: str, args: list[str], expected: str) -> N
 
 def test_a_pattern_without_namespaces_is_refused(redis_server: RedisServer) -> None:
     assert "no namespace is named as 'nope-*'" in refused(
-        "-n", "nope-*", "--redis", redis_server.url, "--port", "47113"
+        "-n", "nope-*", "--redis", redis_server.url, "--port", str(free_port())
     )
 
 
 def test_a_wrong_password_ends_it(redis_server: RedisServer) -> None:
     url = redis_server.url.replace("redis://", "redis://nobody:secret@")
-    said = refused("-n", "logs", "--redis", url, "--port", "47114")
+    said = refused("-n", "logs", "--redis", url, "--port", str(free_port()))
     assert "check user and password" in said
     assert "secret" not in said
 
