@@ -85,9 +85,9 @@ cdef struct Line:
     size_t plain  # end of a single-quoted string whose words are words
     size_t inside  # end of the value's string that is being taken; else 0
     size_t checked_end  # end of a token that runs of dots or dashes divide
-    bint requested  # whether a request in quotes has been read
-    size_t method  # where the method of one ends, else 0
-    size_t request_end  # and where its quotes close
+    bint requested  # whether the request of an access log has been read
+    size_t method  # where its method ends, else 0
+    size_t version  # and where the space before its version is
     size_t optional  # where an optional value's bracket is
     size_t within  # one more than the depth at which the brackets of an optional value end; else 0
     size_t hex_end  # end of the last run of hex groups that was looked at
@@ -101,7 +101,7 @@ cdef struct Piece:
     int held  # the classes of its bytes
     bint variable  # by its place, or by a class that only `features.lines` has
     bint assigned  # a word that is the value of a key, outside brackets
-    bint absent  # stands for a value that is not there
+    bint absent  # stands for a value that is not there, or for what a client has chosen
 
 
 # ---------------------------------------------------------------- sets of words
@@ -604,45 +604,79 @@ cdef inline size_t method_end(const Line* line, size_t at) noexcept nogil:
     return end
 
 
-cdef inline bint ends_with_version(const uint8_t* text, size_t length) noexcept nogil:
-    """Return whether a text ends with a space and a version of HTTP."""
+cdef inline size_t version_at(const uint8_t* text, size_t length) noexcept nogil:
+    """Return where a space and a version of HTTP begin that end a text, else 0."""
     if length >= 9 and text[length - 2] == c".":
-        return memcmp(text + length - 9, b" HTTP/", 6) == 0 and (
+        if memcmp(text + length - 9, b" HTTP/", 6) == 0 and (
             c"0" <= text[length - 3] <= c"9" and c"0" <= text[length - 1] <= c"9"
-        )
-    return length >= 7 and memcmp(text + length - 7, b" HTTP/", 6) == 0 and (
+        ):
+            return length - 9
+        return 0
+    if length >= 7 and memcmp(text + length - 7, b" HTTP/", 6) == 0 and (
         c"0" <= text[length - 1] <= c"9"
-    )
+    ):
+        return length - 7
+    return 0
+
+
+cdef inline int classes_of(const Tables* tables, const uint8_t* text, size_t length) noexcept nogil:
+    cdef int held = 0
+    cdef size_t i
+    for i in range(length):
+        held |= tables.classes[text[i]]
+    return held
+
+
+cdef inline void put_chosen(
+    const Line* line, const Tables* tables, size_t start, size_t end, Piece* piece
+) noexcept nogil:
+    """Make a piece of what a client has chosen."""
+    piece.start = start
+    piece.end = end
+    piece.held = classes_of(tables, line.text + start, end - start)
+    piece.variable = piece.absent = True
+
+
+cdef inline bint has_status_behind(const Line* line, size_t at) noexcept nogil:
+    """Return whether a quote closes at a place, and a status of HTTP is behind it."""
+    cdef const uint8_t* text = line.text + at
+    return at + 5 <= line.length and text[1] == c" " and c"1" <= text[2] <= c"5" and (
+        c"0" <= text[3] <= c"9" and c"0" <= text[4] <= c"9"
+    ) and (at + 5 == line.length or is_blank(text[5]))
 
 
 cdef inline bint take_plain_string(
-    Line* line, const Tables* tables, size_t at, Role role, Piece* piece
+    Line* line, const Tables* tables, size_t at, Role role, bint behind_word, Piece* piece
 ) noexcept nogil:
-    """Take a string that only a request in quotes can make a value; return whether it is one."""
-    cdef size_t end = 0
+    """Take a string that only an access log makes a value; return whether it is one."""
+    cdef size_t end
     cdef const Close* found
-    if not line.requested:
-        end = method_end(line, at + 1)
-        if end == 0:
-            return False
-    found = find_close(line, at + 1, c'"')
-    if not found.there:
-        return False
     if (
-        (role == ASSIGNED or role == COLON or role == SPACED or role == JSON)
-        and is_message_key(line, tables)
+        role == ASSIGNED or role == COLON or role == SPACED or role == JSON
+        or (at + 1 < line.length and is_blank(line.text[at + 1]))
     ):
         return False
-    if end == 0:
-        line.inside = found.at
-        piece.start = piece.end = at + 1
-        piece.held = 0
-        piece.variable = True
+    if line.requested:
+        if behind_word or at == 0 or not is_blank(line.text[at - 1]):
+            return False
+        found = find_close(line, at + 1, c'"')
+        if not found.there:
+            return False
+        put_chosen(line, tables, at + 1, found.at, piece)
+        line.at = found.at + 1
+        line.end = 0
         return True
-    if ends_with_version(line.text + at + 1, found.at - at - 1):
+    end = method_end(line, at + 1)
+    if end == 0:
+        return False
+    found = find_close(line, at + 1, c'"')
+    if not found.there or not has_status_behind(line, found.at):
+        return False
+    line.version = version_at(line.text + at + 1, found.at - at - 1)
+    if line.version:
         line.requested = True
         line.method = end
-        line.request_end = found.at
+        line.version += at + 1
     return False
 
 
@@ -663,7 +697,7 @@ cdef inline bint take_quote(
             or ((role == OPENED or role == ITEM) and line.keyed & 1)
             or (behind_word and is_name(line, tables, at))
         ):
-            return take_plain_string(line, tables, at, role, piece)
+            return take_plain_string(line, tables, at, role, behind_word, piece)
     elif behind and (
         (line.plain and at <= line.plain) or line.text[at - 1] == c"\\" or is_word_byte(line.text[at - 1])
     ):
@@ -1052,7 +1086,7 @@ cdef inline void start_line(Line* line, const uint8_t* text, size_t length) noex
     line.length = length
     line.at = line.depth = line.last = line.last_end = line.end = 0
     line.plain = line.inside = line.checked_end = line.hex_end = line.keyed = 0
-    line.optional = line.within = line.method = line.request_end = 0
+    line.optional = line.within = line.method = line.version = 0
     line.role = OTHER
     line.blank = line.number = line.requested = False
     line.single.looked = line.double.looked = 1
@@ -1101,6 +1135,14 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
     if line.inside and take_inside(line, tables, piece):
         return True
     start = line.at
+    if start == line.method and start:  # the target of a request is next
+        line.method = 0
+        if line.version > start + 1:
+            put_chosen(line, tables, start + 1, line.version, piece)
+            line.at = line.version
+            line.end = 0
+            line.blank = False
+            return True
     while start < length:
         if tables.classes[text[start]] == 0:
             if text[start] == c" " and line.role != COLON:
@@ -1167,8 +1209,6 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
         piece.end = end
         piece.held = held
         piece.variable = variable
-        if end == line.method:
-            line.inside = line.request_end
         return True
     line.at = start
     return False

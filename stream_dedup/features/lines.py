@@ -21,15 +21,16 @@ to the classes of `tokens`, a token is variable if it
     key itself, or comes after a message key (`is_message_key`), has words as any text; so has
     one behind such a key and white space (``result 'oom-kill'``). In angle brackets directly after
     ``key=`` are values too (``from=<bob>``), unless they hold white space or quotes or the key is a
-    message key. Behind a request in double quotes (``"GET / HTTP/1.1"``), as in access logs, each
-    string in double quotes is one value, unless a message key is before it: the referrer, the
-    user agent;
+    message key;
 12. is a single word in double quotes behind a word without a digit: ``table "accounts"``;
 13. is an address with a scheme (``http://a/b?c=d``), up to white space, a quote or a bracket that
     closes; its scheme, host and parameters are not words of their own;
 14. is an optional value of a programming language: ``Optional.empty``, ``Optional[…]`` or
     ``Some(…)``, whatever the brackets hold;
-15. is in a request in double quotes, behind its method: in ``"GET / HTTP/1.1"`` the path ``/`` too.
+15. is the target of a request in an access log, which is in double quotes with a status behind it
+    (``"GET / HTTP/1.1" 200``); or a string in double quotes that follows on the line, neither
+    behind a key nor behind a word: the referrer, the user agent. What they say is no outcome, as
+    clients choose it.
 
 An *absent* value is a value: one of `ABSENT` in a place of class 10 is a variable and no outcome,
 so ``{"rack": null}`` reads as ``{"rack": "eu"}``. In other places, as in ``error: null``, it says
@@ -103,12 +104,13 @@ TOP_LABELS = frozenset(
 """Last labels of host names with one dot, lower case."""
 
 FILE_ENDINGS = frozenset(
-    b"pdf png jpg jpeg gif svg ico csv tsv txt log json xml yaml yml toml ini conf cfg html htm "
-    b"css doc docx xls xlsx zip gz tgz tar bz2 xz jar war mp3 mp4 avi wav bak tmp pid lock sql db "
-    b"dat bin service socket timer mount target scope slice".split()
+    b"pdf png jpg jpeg gif svg ico csv tsv txt json xml yaml yml toml ini conf cfg html htm css doc "
+    b"docx xls xlsx zip gz tgz tar bz2 xz jar war mp3 mp4 avi wav bak "
+    b"service timer mount automount swap slice".split()
 )
-"""Endings of names of files and of systemd's units, lower case. Not of source code: such a name
-says where a line comes from."""
+"""Endings of names of files and of systemd's units, lower case. Not those of source code, as
+``main.go`` says where a line comes from; nor words that programs have for parts of themselves, as
+in ``console.log``, ``app.db`` and ``event.target``."""
 
 LAST_LABELS = TOP_LABELS | FILE_ENDINGS
 """What makes a name of two labels a variable."""
@@ -189,6 +191,8 @@ _BARE = re.compile(rb"[^%b\x1b\"]++" % _SPACES)
 _METHOD = re.compile(rb"(?:%b)(?= )" % b"|".join(sorted(METHODS)))
 _VERSION = re.compile(rb" HTTP/[0-9](?:\.[0-9])?")
 _VERSION_SIZES = (7, 9)
+_STATUS_BEHIND = re.compile(rb'" [1-5][0-9]{2}(?![^%b])' % _SPACES)
+_SPACE_BYTES = tuple(_SPACES[i : i + 1] for i in range(len(_SPACES)))
 
 # What the text since the last token, or since a string, says of the next token.
 _OTHER, _OPENED, _ITEM, _ASSIGNED, _COLON, _SPACED, _QUOTED, _JSON = range(8)
@@ -203,7 +207,8 @@ class Piece(NamedTuple):
         end: where it ends.
         variable: whether it is a variable.
         assigned: whether it is the value of a key, outside brackets.
-        absent: whether it stands for a value that is not there.
+        absent: whether it stands for a value that is not there, or for what a client has chosen;
+            what it says is no outcome.
     """
 
     start: int
@@ -358,8 +363,8 @@ class _Scanner:
         self._end = -1  # the last token's end, if nothing but a gap follows it
         self._blank = False  # whether that gap is white space
         self._plain = -1  # end of a single-quoted string whose words are words
-        self._requested = False  # whether a request in quotes has been read
-        self._method = (-1, -1)  # where the method of one ends, and where its quotes close
+        self._requested = False  # whether the request of an access log has been read
+        self._target = (-1, -1)  # where its method ends, and its version begins
         self._optional = -1  # where an optional value's bracket is
         self._inside = -1  # the depth at which the brackets of an optional value end
         self._hex_end = 0  # end of the last run of hex groups that was looked at
@@ -437,7 +442,7 @@ class _Scanner:
             item = role in (_OPENED, _ITEM) and self._keyed & 1
             value = role == _JSON or (role in (_ASSIGNED, _COLON, _SPACED) and self._depth) or item
             if not value and not (behind_word and self._is_name(at)):
-                return self._plain_string(at, role)
+                return self._plain_string(at, role, behind_word=behind_word)
         elif at == self._end and (at <= self._plain or _closes(self._text[at - 1])):
             self._role = _QUOTED
             return at + 1
@@ -449,19 +454,29 @@ class _Scanner:
             return at + 1
         return after
 
-    def _plain_string(self, at: int, role: int) -> int:
-        """Take a string that only a request in quotes can make a value; return where to go on."""
+    def _plain_string(self, at: int, role: int, *, behind_word: bool) -> int:
+        """Take a string that only an access log makes a value; return where to go on."""
         text = self._text
-        method = None if self._requested else _METHOD.match(text, at + 1)
-        if not self._requested and method is None:
+        if role in _KEYED or text[at + 1 : at + 2] in _SPACE_BYTES:
+            return at + 1
+        if self._requested:
+            if behind_word or text[at - 1 : at] not in _SPACE_BYTES:
+                return at + 1
+            found = self._close(at + 1, b'"')
+            if not found.there:
+                return at + 1
+            self._pieces.append(Piece(at + 1, found.at, True, absent=True))
+            self._end = -1
+            return found.at + 1
+        method = _METHOD.match(text, at + 1)
+        if method is None:
             return at + 1
         found = self._close(at + 1, b'"')
-        if not found.there or (role in _KEYED and self._is_message_key()):
+        if not found.there or _STATUS_BEHIND.match(text, found.at) is None:
             return at + 1
-        if method is None:
-            return self._one_value(at + 1, found.at)
-        if any(_VERSION.fullmatch(text, found.at - size, found.at) for size in _VERSION_SIZES):
-            self._requested, self._method = True, (method.end(), found.at)
+        for size in _VERSION_SIZES:
+            if _VERSION.fullmatch(text, found.at - size, found.at):
+                self._requested, self._target = True, (method.end(), found.at - size)
         return at + 1
 
     def _is_name(self, at: int) -> bool:
@@ -519,12 +534,8 @@ class _Scanner:
 
     def _one_value(self, at: int, close: int) -> int:
         """Take a text that is one value; return where to go on behind what closes it."""
-        self._value(at)
-        return self._variables(at, close)
-
-    def _variables(self, at: int, close: int) -> int:
-        """Take the tokens of such a text, likewise."""
         text = self._text
+        self._value(at)
         while at < close:
             if text[at] == _ESC:
                 at = _end(_ESCAPE, text, at)
@@ -538,7 +549,6 @@ class _Scanner:
         if text[close - 1] in _DELIMITERS:  # is part of the value
             self._value(close)
         self._end = -1
-        self._blank = False
         return close + 1
 
     def _close(self, at: int, quote: bytes) -> _Close:
@@ -601,8 +611,16 @@ class _Scanner:
         self._end = end
         self._blank = True
         self._role = _OTHER
-        if end == self._method[0]:
-            return self._variables(end, self._method[1])
+        if end == self._target[0]:
+            return self._take_target(end, self._target[1])
+        return end
+
+    def _take_target(self, at: int, end: int) -> int:
+        """Take what is between the method of a request and its version."""
+        if end > at + 1:
+            self._pieces.append(Piece(at + 1, end, True, absent=True))
+            self._end = -1
+            self._blank = False
         return end
 
     def _address(self, start: int, end: int) -> int:

@@ -274,13 +274,13 @@ class Patterns:
                         else:
                             yield Piece(text[start:end])
                         at = end
-                yield Piece(self._between(text[at : token.end]), text[at : token.end])
+                run = text[at : token.end]
+                yield Piece(self._between(_PHRASE.sub(_ONE_NAME, run)), run)
             at = max(token.end, token.until)
         yield Piece(text[at:])
 
     def _between(self, run: bytes) -> bytes:
         """Name the variables of a run, and keep the delimiters around them."""
-        run = _PHRASE.sub(_ONE_NAME, run)
         left = run.lstrip(self._delimiters)
         bare = left.rstrip(self._delimiters)
         head = run[: len(run) - len(left)]

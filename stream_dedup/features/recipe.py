@@ -238,7 +238,7 @@ class Match(_Section, frozen=True):
             ``frames`` (the innermost frames of a stack trace; its others are not compared).
         learn: the number of different words in one place, between the same words, after which the
             word in that place counts as variable, and the clusters of these patterns merge; twice
-            as many between two words. 0: no words are learned.
+            as many between two words, four times as many beside one. 0: no words are learned.
     """
 
     k: Annotated[int, Meta(ge=0, le=127)] = 3

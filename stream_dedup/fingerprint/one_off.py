@@ -30,10 +30,10 @@ Worked example, the words as letters::
     slot 1         key(ac), around 2, value b
     slot 2         key(ab), around 2, value c
 
-Of two words one alone is around a slot. That says little, so the key of such a slot also has the
-*shape*: where placeholders are. ``Unpacking gcc (12.2)`` and ``Unpacking (12.1) over (12.2)`` share
-no key. And beside a log level or the name of a kind there is no slot, as ``INFO ready`` and ``INFO
-leaving`` are two things.
+In a pattern of two words only one other word is around a slot. That says little, so the key of such
+a slot also has the *shape*: where placeholders are. ``Unpacking gcc (12.2)`` and ``Unpacking (12.1)
+over (12.2)`` share no key. And beside a log level or the name of a kind there is no slot, as ``INFO
+ready`` and ``INFO leaving`` are two things.
 
 Left out: placeholders (they are not words), slots of protected words (two events of a cluster never
 differ in those), other slots with fewer than two words around them, and events with fewer than two

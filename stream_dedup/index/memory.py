@@ -400,6 +400,7 @@ class MemoryIndex:
         for loser in sorted(merging, key=lambda c: (c.slot.opened_us, c.identity)):
             if loser is not root:
                 self._merge(loser, root)
+        ready.show(root.slot)
         return root
 
     def _merge(self, loser: _Cluster, root: _Cluster) -> None:

@@ -26,10 +26,10 @@ For a pattern that no exact hash knows, `find` asks in this order:
 Then the pattern's values are noted in the records of all its slots. A slot that thereby sees the
 last value that is wanted is learned, and the clusters found there merge (`ready`, `note`).
 
-Where one of the pattern's own words is a known variable, nothing is noted: a variable of a million
-values takes no memory. But slots may be learned, and clusters merge, all the same (`learn`): the
-line ``bob wrote to images`` fits two clusters, ``<*> wrote to images`` and ``bob wrote to <*>``, so
-they merge.
+Where one of the pattern's own words is a known variable, no values are noted: a variable of a
+million values takes no memory. But slots that are thereby complete are learned, and clusters merge,
+all the same (`learn`): the line ``bob wrote to images`` fits two clusters, ``<*> wrote to images``
+and ``bob wrote to <*>``, so they merge.
 
 Entries name open clusters only: they leave with a cluster that closes, and follow one that merges.
 Those of a cluster that is open, but has passed its window for an event, do not count: they give
@@ -134,10 +134,19 @@ class Ready(NamedTuple):
     Attributes:
         numbers: slots that are learned, now or before.
         merging: the clusters found there.
+        alike: those of them whose representative differs from the event in one of these slots
+            alone, so that all these slots are in its pattern.
     """
 
     numbers: set[int]
     merging: dict[int, Slot]
+    alike: set[int]
+
+    def show(self, root: Slot) -> None:
+        """Let the pattern of the cluster that is left show the slots."""
+        if root.cluster in self.alike:
+            for number in self.numbers:
+                root.learned |= 1 << number % REPEATED
 
 
 class Records:
@@ -212,7 +221,7 @@ class Records:
 
         The patterns of these clusters show the slots from now on.
         """
-        ready = Ready(set(), {})
+        ready = Ready(set(), {}, set())
         for slot, record in seen:
             entries = [entry for entry in record if entry.number == slot.number]
             known = entries and entries[0].value == LEARNED
@@ -234,6 +243,7 @@ class Records:
             for entry in live:
                 if entry.first and entry.number == slot.number:
                     entry.owner.learned |= 1 << slot.number % REPEATED
+                    ready.alike.add(entry.owner.cluster)
         return ready
 
     def _completes(self, slot: WordSlot, live: list[Entry]) -> bool:
@@ -255,7 +265,7 @@ class Records:
             records.update(noted)
             owner.records = keys
         else:
-            self.note(owner.one_off, owner, Ready(set(), {}), is_live, first=True)
+            self.note(owner.one_off, owner, Ready(set(), {}, set()), is_live, first=True)
 
     def note(
         self,
@@ -313,7 +323,7 @@ class Records:
         Returns:
             Whether a slot is learned now that was not.
         """
-        records = self._of_group[group]
+        records = self._of_group.setdefault(group, {})
         learned = False
         for slot, _ in seen:
             record = _entries(records, slot.key)

@@ -232,12 +232,14 @@ class Model:
         rule, found = Rule.WORDS, None
         merging: list[int] = []
         ready: list[WordSlot] = []
+        alike: dict[int, int] = {}
         if query.one_off:
             keys = unpack(query.one_off)
             found, is_variable = self.by_words(query, keys)
-            ready, merging = self.ready(query, keys)
+            ready, merging, alike = self.ready(query, keys)
             if found and is_variable:
                 root = self.merge([*merging, found.identity])
+                root.learned |= alike.get(root.identity, 0)
                 self.name(root, query, searchable=False)
                 answer = self.join(root, query, Rule.LEARNED)
                 for slot in ready:
@@ -250,6 +252,7 @@ class Model:
         if merging:
             rule = rule if found else Rule.LEARNED
             found = self.merge([*merging, found.identity] if found else merging)
+            found.learned |= alike.get(found.identity, 0)
         if found:
             self.name(found, query, searchable=rule is Rule.FINGERPRINT)
             answer = self.join(found, query, rule)
@@ -385,15 +388,20 @@ class Model:
                 found.learned |= 1 << entry.number
         return found, False
 
-    def ready(self, query: Query, keys: Keys) -> tuple[list[WordSlot], list[int]]:
-        """The slots that have enough values with this one, and the clusters found there."""
-        ready, merging = [], []
+    def ready(self, query: Query, keys: Keys) -> tuple[list[WordSlot], list[int], dict[int, int]]:
+        """The slots that have enough values with this one, and the clusters found there.
+
+        Also what those show that differ from the query in one of the slots alone.
+        """
+        ready, merging, known = [], [], []
+        alike: set[int] = set()
         for slot in keys.slots:
             record = self.live(query, slot.key)
             entries = [entry for entry in record if entry.number == slot.number]
             values = {entry.value for entry in entries} | {slot.value}
             wanted = wanted_values(self.match.learn, slot.around)
             if LEARNED in values:
+                known.append(slot)
                 merging += [entry.cluster for entry in entries]
             elif len(entries) < len(values) >= wanted:
                 ready.append(slot)
@@ -404,7 +412,9 @@ class Model:
             for entry in entries:
                 if entry.first and entry.number == slot.number:
                     self.open_one(entry.cluster).learned |= 1 << slot.number % 64
-        return ready, merging
+                    alike.add(entry.cluster)
+        shown = sum({1 << slot.number % 64 for slot in [*ready, *known]})
+        return ready, merging, dict.fromkeys(alike, shown)
 
     def merge(self, identities: list[int]) -> Cluster:
         clusters = [self.open_one(identity) for identity in set(identities)]

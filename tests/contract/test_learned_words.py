@@ -105,6 +105,7 @@ def test_a_line_that_fits_two_patterns_merges_them(start: Start) -> None:
     assert add(index, next(offset), upload("hugo", "logs"), 2).cluster == by_user.cluster
     closed = finals(index)
     assert closed[by_bucket.cluster].merged_into == by_user.cluster
+    assert closed[by_user.cluster].learned == 1 << 1 | 1 << 6  # the user, the bucket
     assert sum(one.count for one in closed.values()) == next(offset)
 
 

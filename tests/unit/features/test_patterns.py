@@ -201,8 +201,8 @@ AGENT = b"Mozilla/5.0 (X11; Linux x86_64; rv:109.0) Gecko/20100101 Firefox/117.0
             b'10.0.0.1 - - [x] "GET /a HTTP/1.1" 200 17 "/b/c" "%b" rt=0.1' % AGENT,
             '<ipv4> - - [x] "GET <path> <*>" <2xx> <number> "<path>" "<*>" rt=<number>',
         ),
-        (b'"HEAD / HTTP/2" 7 "-" "a (b)"', '"HEAD <path> <*>" <number> "<*>"'),
-        (b'"HEAD / HTTP/2" 7 "-"', '"HEAD <path> <*>" <number> "<*>"'),
+        (b'"HEAD / HTTP/2" 200 "-" "a (down)"', '"HEAD <path> <*>" <2xx> "<*>"'),
+        (b'{"a": "x (failed) y"} z', '{"a": "<*> (failed) <*>"} z'),
         (b'{"a": ["b c", "1"]} x', '{"a": ["<*>", "<number>"]} x'),
     ],
 )

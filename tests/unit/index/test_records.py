@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stream_dedup.fingerprint.one_off import pack, pattern_keys
 from stream_dedup.index.records import Ready, Records, Slot
 
-NOTHING = Ready(set(), {})
+NOTHING = Ready(set(), {}, set())
 KEYS = pattern_keys([101, 102, 103, 104, 105], [False] * 5)
 
 

@@ -8,7 +8,7 @@
 
 local changed_keys = {}  -- clusters whose record keys have changed
 local slice_number, has_key
-local find_by_words, ready_slots, learn_slots, keys_of_new, note_words, move_records, leave_records, write_records
+local find_by_words, ready_slots, show_slots, learn_slots, keys_of_new, note_words, move_records, leave_records, write_records
 
 do  -- a script has room for 200 local names
   local FIELD_WORK = 0.3  -- of a field more in a command
@@ -210,8 +210,19 @@ do  -- a script has room for 200 local names
     changed_keys[c.id] = c
   end
 
+  -- Whether a record names a cluster. Of many keys a set is made, once.
+  local MANY_KEYS_BYTES = 32 * KEY_BYTES
   function has_key(c, key)
     local keys = c[C_RECORD_KEYS]
+    if #keys > MANY_KEYS_BYTES then
+      if c.keys_of_set ~= keys then
+        local set = {}
+        for at = 1, #keys, KEY_BYTES do set[sub(keys, at, at + KEY_BYTES - 1)] = true end
+        c.key_set, c.keys_of_set = set, keys
+        work = work + #keys / KEY_BYTES * 0.1
+      end
+      return c.key_set[key] == true
+    end
     local at = string.find(keys, key, 1, true)
     while at and (at - 1) % KEY_BYTES ~= 0 do at = string.find(keys, key, at + 1, true) end
     return at ~= nil
@@ -220,7 +231,11 @@ do  -- a script has room for 200 local names
   -- Note that a record names a cluster. It has the key already if the record has dropped it meanwhile.
   local function add_key(c, key)
     if has_key(c, key) then return end
-    change_keys(c, c[C_RECORD_KEYS] .. key)
+    local keys = c[C_RECORD_KEYS]
+    change_keys(c, keys .. key)
+    if c.keys_of_set == keys and c.key_set then
+      c.key_set[key], c.keys_of_set = true, c[C_RECORD_KEYS]
+    end
   end
 
   -- Remove from a record what named a cluster before it was opened again, and is not purged yet.
@@ -370,10 +385,11 @@ do  -- a script has room for 200 local names
   end
 
   -- The slots that are learned with these values, and the clusters found there, by their ids. The
-  -- patterns of these clusters show the slots.
+  -- patterns of these clusters show the slots. Also those of them whose representative differs from the
+  -- event in one of these slots alone, so that all these slots are in its pattern.
   function ready_slots(q, live)
-    local numbers, merging, count, moved = {}, {}, 0, 0
-    if not q.slots then return numbers, merging end
+    local numbers, merging, alike, count, moved = {}, {}, {}, 0, 0
+    if not q.slots then return numbers, merging, alike end
     for i = 1, #q.slots do
       local slot = q.slots[i]
       local record = slot.record
@@ -399,12 +415,22 @@ do  -- a script has room for 200 local names
           numbers[slot.number], count, moved = true, count + more, moved + more_moved
           for id, c in pairs(fresh) do merging[id] = c end
           for j = 1, #entries do
-            if entries[j].first and entries[j].number == slot.number then show(merging[entries[j].id], slot.number) end
+            if entries[j].first and entries[j].number == slot.number then
+              show(merging[entries[j].id], slot.number)
+              alike[entries[j].id] = true
+            end
           end
         end
       end
     end
-    return numbers, merging
+    return numbers, merging, alike
+  end
+
+  -- Let the pattern of the cluster that is left show the slots.
+  function show_slots(root, numbers, alike)
+    if alike[root.id] then
+      for number in pairs(numbers) do show(root, number) end
+    end
   end
 
   local function put_learned(slot, c, first, live)

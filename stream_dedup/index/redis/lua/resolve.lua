@@ -566,8 +566,9 @@ local function resolve_by_words(q, own)
   local from = full_from(q.fingerprint)
   local found, is_variable = find_by_words(q, live)
   if is_variable then
-    local numbers, merging = ready_slots(q, live)
+    local numbers, merging, alike = ready_slots(q, live)
     local root = merge_all(q, found, merging)
+    show_slots(root, numbers, alike)
     local distance = from(root[C_FINGERPRINT])
     add_alias(q, root, distance, false)
     join(root, q)
@@ -579,7 +580,7 @@ local function resolve_by_words(q, own)
   if not found and q.near then
     found, rule = search(q), BY_FINGERPRINT
   end
-  local numbers, merging = ready_slots(q, live)
+  local numbers, merging, alike = ready_slots(q, live)
   local root = merge_all(q, found, merging)
   if not root then
     local c = open(q, own)
@@ -587,6 +588,7 @@ local function resolve_by_words(q, own)
     if c and c.is_changed then dirty[c.id] = c end
     return c, 0, BY_OPENING
   end
+  show_slots(root, numbers, alike)
   if not found then rule = BY_LEARNED end
   local distance = from(root[C_FINGERPRINT])
   add_alias(q, root, distance, rule == BY_FINGERPRINT)
