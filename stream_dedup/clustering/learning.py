@@ -20,8 +20,8 @@ MAX_RECORDS = 512
 """Records that name a cluster; its patterns are noted in no more."""
 
 MAX_MERGED = 34
-"""Clusters that one event merges: as many as a slot may name, 31 by its values, and those that are
-found otherwise. A slot that would exceed it, and those behind it, are learned with a later value."""
+"""Clusters that one event merges: as many as a slot may name, 31 by its values, and those found
+otherwise. A slot that would exceed it, and those behind it, are learned with a later value."""
 
 MAX_MOVED = 256
 """Records of the clusters that one event merges, likewise; those of its first slot do not count.

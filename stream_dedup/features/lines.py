@@ -104,8 +104,8 @@ TOP_LABELS = frozenset(
 """Last labels of host names with one dot, lower case."""
 
 FILE_ENDINGS = frozenset(
-    b"pdf png jpg jpeg gif svg ico csv tsv txt json xml yaml yml toml ini conf cfg html htm css doc "
-    b"docx xls xlsx zip gz tgz tar bz2 xz jar war mp3 mp4 avi wav bak "
+    b"pdf png jpg jpeg gif svg ico csv tsv txt json xml yaml yml toml ini conf cfg html htm css "
+    b"doc docx xls xlsx zip gz tgz tar bz2 xz jar war mp3 mp4 avi wav bak "
     b"service timer mount automount swap slice".split()
 )
 """Endings of names of files and of systemd's units, lower case. Not those of source code, as

@@ -69,8 +69,11 @@ class Preparer:
     def texts(self, values: Sequence[bytes]) -> list[bytes]:
         """Prepare several texts."""
         if self._lower_only:  # the common case, without a call an event
-            text = self.text
-            return [value.lower() if value.isascii() else text(value) for value in values]
+            text, limit = self.text, self._max_bytes
+            return [
+                value.lower() if value.isascii() and len(value) <= limit else text(value)
+                for value in values
+            ]
         if self._fold is not None:
             return self._folded(self._fold, values)
         return list(map(self.text, values))

@@ -1463,6 +1463,7 @@ cdef class Kernel:
                 votes = murmur(text + start, i - start, self.seed)
             push(tokens, identity, votes, part, self.weight_of(identity), False)
             tokens.at[tokens.count - 1].protected = word != NULL
+            tokens.at[tokens.count - 1].level = word != NULL and word.level_name
             if self.token_classes and self.is_calendar(text + start, i - start):
                 names += 1
             else:

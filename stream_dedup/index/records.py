@@ -134,8 +134,8 @@ class Ready(NamedTuple):
     Attributes:
         numbers: slots that are learned, now or before.
         merging: the clusters found there.
-        alike: those of them whose representative differs from the event in one of these slots
-            alone, so that all these slots are in its pattern.
+        alike: those of them whose representative differs from the event in learned words alone, so
+            that these slots are in its pattern.
     """
 
     numbers: set[int]
@@ -356,9 +356,10 @@ class Records:
         if LEARNED in values:
             return
         if slot.number in ready.numbers:
-            entry = Entry(slot.number, LEARNED, owner, first)
+            shown = first or owner.cluster in ready.alike
+            entry = Entry(slot.number, LEARNED, owner, shown)
             self._put(records, slot.key, others, entry, is_live)
-            if first:
+            if shown:
                 owner.learned |= 1 << slot.number % REPEATED
         elif slot.value not in values:
             entries = [entry for entry in entries if entry.value not in (LEARNED, slot.value)]

@@ -243,7 +243,7 @@ class Model:
                 self.name(root, query, searchable=False)
                 answer = self.join(root, query, Rule.LEARNED)
                 for slot in ready:
-                    self.learn(query, slot, root.identity, shown=False)
+                    self.learn(query, slot, root.identity, shown=root.identity in alike)
                 return answer
         if not found and query.near:
             rule = Rule.FINGERPRINT
@@ -260,7 +260,10 @@ class Model:
             answer = self.open(own, identity, query, now_us)
         if query.one_off:
             outside = bool(found) and rule is not Rule.LEARNED
-            self.note(query, keys, ready, answer.cluster, first=not found, outside=outside)
+            shown = not found or answer.cluster in alike
+            self.note(
+                query, keys, ready, answer.cluster, first=not found, outside=outside, shown=shown
+            )
         return answer
 
     def by_name(self, query: Query, identity: int) -> Cluster | None:
@@ -391,7 +394,7 @@ class Model:
     def ready(self, query: Query, keys: Keys) -> tuple[list[WordSlot], list[int], dict[int, int]]:
         """The slots that have enough values with this one, and the clusters found there.
 
-        Also what those show that differ from the query in one of the slots alone.
+        Also what those show whose representative differs from the query in learned words alone.
         """
         ready, merging, known = [], [], []
         alike: set[int] = set()
@@ -449,6 +452,7 @@ class Model:
         *,
         first: bool,
         outside: bool,
+        shown: bool,
     ) -> None:
         cluster = self.open_one(identity)
 
@@ -472,8 +476,8 @@ class Model:
             if LEARNED in values:
                 continue
             if slot in ready:
-                self.learn(query, slot, identity, shown=first)
-                cluster.learned |= (1 << slot.number % 64) * first
+                self.learn(query, slot, identity, shown=shown)
+                cluster.learned |= (1 << slot.number % 64) * shown
             elif slot.value not in values:
                 kept = [entry for entry in entries if entry.value not in (LEARNED, slot.value)]
                 if len(kept) + 1 >= wanted_values(self.match.learn, slot.around):

@@ -57,6 +57,14 @@ def test_many_texts_are_prepared_as_single_ones(recipe: Recipe, values: list[byt
         assert values == one_by_one
 
 
+def test_lower_case_ends_at_the_limit_in_texts_too() -> None:
+    preparer = Preparer(replace(Recipe(), **LOWER, input__max_bytes=64))
+    value = b"A" * 65
+
+    assert preparer.texts([value, b"B"]) == [b"a" * 64 + b"A", b"b"]
+    assert preparer.text(value) == b"a" * 64 + b"A"
+
+
 def test_texts_beside_a_long_one_are_folded_at_once() -> None:
     preparer = Preparer(
         replace(

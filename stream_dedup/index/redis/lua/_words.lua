@@ -386,7 +386,7 @@ do  -- a script has room for 200 local names
 
   -- The slots that are learned with these values, and the clusters found there, by their ids. The
   -- patterns of these clusters show the slots. Also those of them whose representative differs from the
-  -- event in one of these slots alone, so that all these slots are in its pattern.
+  -- event in learned words alone, so that these slots are in its pattern.
   function ready_slots(q, live)
     local numbers, merging, alike, count, moved = {}, {}, {}, 0, 0
     if not q.slots then return numbers, merging, alike end
@@ -441,7 +441,7 @@ do  -- a script has room for 200 local names
   end
 
   -- Note which slots are learned, without values: for a pattern of which one word is a known variable.
-  function learn_slots(q, c, numbers, live)
+  function learn_slots(q, c, numbers, alike, live)
     for i = 1, #q.slots do
       local slot = q.slots[i]
       if numbers[slot.number] then
@@ -451,7 +451,7 @@ do  -- a script has room for 200 local names
         for j = 1, #entries do
           known = known or entries[j].value == LEARNED and live(entries[j], record)
         end
-        if not known and (has_key(c, record.key) or has_room(c, 1)) then put_learned(slot, c, false, live) end
+        if not known and (has_key(c, record.key) or has_room(c, 1)) then put_learned(slot, c, alike[c.id], live) end
       end
     end
   end
@@ -464,7 +464,7 @@ do  -- a script has room for 200 local names
 
   -- Note the values of a pattern of a cluster; `first` if it is its representative's, `outside` if it differs
   -- from that in more than learned words.
-  function note_words(q, c, numbers, live, first, outside)
+  function note_words(q, c, numbers, alike, live, first, outside)
     if not q.slots then
       if first and c.is_noted then
         work = work + #c[C_RECORD_KEYS] / KEY_BYTES * FIELD_WORK
@@ -499,7 +499,7 @@ do  -- a script has room for 200 local names
       if known and live(known, record) then
         -- it is learned
       elseif numbers[slot.number] then
-        put_learned(slot, c, first, live)
+        put_learned(slot, c, first or alike[c.id], live)
       elseif not (noted and live(noted, record)) then
         local wanted = wanted_values(slot.around)
         local full = count + 1 >= wanted and count_open(found, slot.value, record, live) + 1 >= wanted

@@ -572,7 +572,7 @@ local function resolve_by_words(q, own)
     local distance = from(root[C_FINGERPRINT])
     add_alias(q, root, distance, false)
     join(root, q)
-    learn_slots(q, root, numbers, live)
+    learn_slots(q, root, numbers, alike, live)
     if root.is_changed then dirty[root.id] = root end
     return root, distance, BY_LEARNED
   end
@@ -584,7 +584,7 @@ local function resolve_by_words(q, own)
   local root = merge_all(q, found, merging)
   if not root then
     local c = open(q, own)
-    if c then note_words(q, c, numbers, live, true) end
+    if c then note_words(q, c, numbers, alike, live, true) end
     if c and c.is_changed then dirty[c.id] = c end
     return c, 0, BY_OPENING
   end
@@ -593,7 +593,7 @@ local function resolve_by_words(q, own)
   local distance = from(root[C_FINGERPRINT])
   add_alias(q, root, distance, rule == BY_FINGERPRINT)
   join(root, q)
-  note_words(q, root, numbers, live, false, rule ~= BY_LEARNED)
+  note_words(q, root, numbers, alike, live, false, rule ~= BY_LEARNED)
   if root.is_changed then dirty[root.id] = root end
   return root, distance, rule
 end
