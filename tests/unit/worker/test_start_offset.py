@@ -62,7 +62,11 @@ def test_a_partition_whose_next_offset_is_gone_is_opened_again(
         async def all_left() -> bool:
             return len(keys_of(rig)) == len(rig.broker.read("in"))
 
+        async def all_committed() -> bool:  # else what was sent is sent again, at least once
+            return sum(rig.broker.committed(GROUP).values()) == len(rig.broker.read("in"))
+
         await wait_until(all_left)
+        await wait_until(all_committed)
         source = pipeline.context.source
         assert isinstance(source, MemoryConsumer)
         source.assigned[FIRST] = 1_000
