@@ -317,8 +317,8 @@ def explain(
 
     Shows both patterns, the features that they share and those that they do not, each bit in which
     the fingerprints differ with the votes on it, the distance compared with k, and the Jaccard
-    similarity compared with its threshold. Under minhash and bands it shows instead how likely it
-    is that lines which share so much have the same least hashes, or one of sixteen keys in common.
+    similarity compared with its threshold. With minhash or bands it shows the probability that two
+    lines of this similarity get the same minhash fingerprint, or share one of the sixteen keys.
 
     Of two JSON events the text is compared, as dedup does: the first of message, msg and so on,
     with level, status, outcome and trace. A recipe with input.fields, such as json, takes its

@@ -179,10 +179,10 @@ def rules() -> None:
 
     \b
     merge PATTERN PATTERN…                  their events are one cluster
-    never_merge PATTERN PATTERN…            their events never are
+    never_merge PATTERN PATTERN…            their events are never one cluster
     split PATTERN --slot 1 --value root     events with that value are a cluster of their own
     always_variable PATTERN --value WORD    events that differ only there are one cluster
-    never_variable PATTERN --slot 1         events that differ there never are
+    never_variable PATTERN --slot 1         events that differ there are never one cluster
     name PATTERN --value NAME               summaries name it
     mute PATTERN                            repeats are not written; they are counted
     keep PATTERN --per-minute 10            at most so many are written a minute; all are counted

@@ -228,8 +228,9 @@ def test_fields_beside_the_text_of_json_events_are_listed() -> None:
         known = [each for name in named for each in spellings(name.replace("_", " "))]
         assert {*taken} <= {*known, *named}
         assert {*named} <= {*taken}
-    around = section.partition("one of the objects")[2].partition(", as `")[0]
-    assert CODE.findall(around) == list(PARENTS)
+    around = re.search(r"one of the objects(.*?),\sas `", section, re.DOTALL)
+    assert around is not None
+    assert CODE.findall(around[1]) == list(PARENTS)
 
 
 @pytest.mark.parametrize("page", ["docs/recipes.md", "docs/how-to/pipe.md"])

@@ -103,6 +103,7 @@ ALL = (
     PURGE,
     CLAIM,
     CONFIRM,
+    NOTE_COMMITTED,
     PATTERNS,
 )
 """Every script that a worker runs."""
