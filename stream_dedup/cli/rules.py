@@ -10,17 +10,26 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import click
 
-from stream_dedup.cli.common import connection_options, run_on_redis, shown, worker_extra
+from stream_dedup.cli.common import (
+    connection_options,
+    recipe_option,
+    run_on_redis,
+    shown,
+    worker_extra,
+)
 from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.group import Group
 from stream_dedup.cli.terminal import note
 from stream_dedup.clock import SystemClock
 from stream_dedup.emit.summaries import iso_time
 from stream_dedup.errors import RuleError
+from stream_dedup.features.patterns import Patterns
+from stream_dedup.features.recipe import load_recipe
 from stream_dedup.io.files import whole_file
 from stream_dedup.rules import file as rules_file
 from stream_dedup.rules.book import RuleBook
 from stream_dedup.rules.model import MAX_NAME, PatternRule, RuleKind, Undoing
+from stream_dedup.rules.template import words_shown_as_variables
 
 if TYPE_CHECKING:
     from stream_dedup.index.redis.client import RedisClient
@@ -169,6 +178,19 @@ def author_of(given: str) -> str:
         return ""
 
 
+def _note_unmatched(rules: Sequence[PatternRule], recipe: str) -> None:
+    """Say which patterns no event can match, as it shows a placeholder in the place of a word."""
+    patterns = Patterns(load_recipe(recipe))
+    for rule in rules:
+        for pattern in rule.patterns:
+            for word in words_shown_as_variables(pattern, patterns):
+                note(
+                    f"rule {_printable(rule.id)}: events of recipe {recipe} show a placeholder for "
+                    f"{_printable(word)!r}, so none matches {_printable(pattern)!r}; write <*> "
+                    "there, and for a single value make the rule split"
+                )
+
+
 @click.group(cls=Group)
 def rules() -> None:
     """Make lasting decisions about patterns: merge, keep apart, name, mute, limit.
@@ -188,7 +210,8 @@ def rules() -> None:
     keep PATTERN --per-minute 10            at most so many are written a minute; all are counted
 
     Slots are counted from 1; placeholders side by side are one slot. A pattern that ends in " …"
-    stands for all events that begin so. Where several patterns of merge and always_variable match
+    stands for all events that begin so; every other one stands for whole events, with the time
+    before the message (<timestamp> …). Where several patterns of merge and always_variable match
     an event, the one with the most words decides. Keeping apart is stronger than merging; rules
     that contradict each other are refused.
 
@@ -241,8 +264,13 @@ def list_rules(every: bool, form: str, **options: Any) -> None:  # noqa: ANN401 
     "--per-minute", type=int, default=0, metavar="N", help="Events written a minute (keep)."
 )
 @_who_options
-def add_rule(kind: str, patterns: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
-    """Add a rule about one PATTERN, or several to merge or keep apart."""
+@recipe_option
+def add_rule(kind: str, patterns: tuple[str, ...], recipe: str, **options: Any) -> None:  # noqa: ANN401
+    """Add a rule about one PATTERN, or several to merge or keep apart.
+
+    A message says if no event of the recipe can match a pattern, because events show a placeholder
+    in the place of one of its words: "job 7 ended" is shown as "job <number> ended".
+    """
     rule = PatternRule(
         RuleKind(kind),
         patterns,
@@ -255,6 +283,7 @@ def add_rule(kind: str, patterns: tuple[str, ...], **options: Any) -> None:  # n
     )
     _place(options).change(lambda book: book.add(rule))
     click.echo(_line(rule))
+    _note_unmatched([rule], recipe)
 
 
 @rules.command("undo")
@@ -315,11 +344,16 @@ def import_rules(source: str, **options: Any) -> None:  # noqa: ANN401
 
 @rules.command("check")
 @click.argument("source", metavar="RULES", shell_complete=complete_file)
-def check_rules(source: str) -> None:
-    """Check a file RULES: exit code 2 if a rule is wrong, or two contradict each other."""
+@recipe_option
+def check_rules(source: str, recipe: str) -> None:
+    """Check a file RULES: exit code 2 if a rule is wrong, or two contradict each other.
+
+    Patterns that no event of the recipe can match are named, as by "rules add".
+    """
     book = read_rules(source)
-    acting = len(book.acting())
-    click.echo(f"{acting} rules act, {len(book.rules) - acting} were undone")
+    acting = book.acting()
+    click.echo(f"{len(acting)} rules act, {len(book.rules) - len(acting)} were undone")
+    _note_unmatched(acting, recipe)
 
 
 def _line(rule: PatternRule) -> str:

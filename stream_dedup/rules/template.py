@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from stream_dedup.features.patterns import MAX_FRAME, MAX_PATTERN, Pieces, readable
+from stream_dedup.features.patterns import MAX_FRAME, MAX_PATTERN, Patterns, Pieces, readable
 from stream_dedup.features.variants import STANDS_FOR
 
 MAX_PATTERN_CHARACTERS = 4_000
@@ -283,6 +283,20 @@ def read_pattern(pattern: str) -> Template:
             "at the end for what follows"
         )
     return Template(tuple(elements), tuple(widths), rest)
+
+
+def words_shown_as_variables(pattern: str, patterns: Patterns) -> list[str]:
+    """Return the words of a pattern that events show as placeholders, so no event has them.
+
+    Args:
+        pattern: a pattern.
+        patterns: make the patterns of the events.
+    """
+    text, _ = _without_ellipsis(pattern)
+    event = read_event(patterns.pieces(_PLACEHOLDER.sub("7", text).encode("utf-8", "replace")))
+    shown = {word for word in event.words if word is not None}
+    said = (word for word in words_of(_PLACEHOLDER.sub(" ", text)) if word not in shown)
+    return list(dict.fromkeys(said))
 
 
 def with_value(pattern: str, slot: int, value: str) -> str:

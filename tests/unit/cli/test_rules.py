@@ -155,3 +155,33 @@ def test_explain_names_the_rules_that_act(file: Path) -> None:
 def test_a_file_that_is_not_there_is_not_a_file_without_rules(file: Path, command: str) -> None:
     with pytest.raises(RuleError, match="No such file"):
         run("rules", command, "--file", str(file))
+
+
+def test_a_pattern_that_no_event_matches_is_named(file: Path) -> None:
+    added = run(
+        "rules", "add", "never_merge", "job 7 of web ended", "job 8 ended", "--file", str(file)
+    )
+    fitting = run("rules", "add", "merge", 'job <*> "<path>" ended', "x <5xx>", "--file", str(file))
+    checked = run("rules", "check", str(file))
+
+    expected = [
+        f"events of recipe logs show a placeholder for {word!r}, so none matches {pattern!r}; "
+        "write <*> there, and for a single value make the rule split"
+        for word, pattern in (("7", "job 7 of web ended"), ("8", "job 8 ended"))
+    ]
+    for result in (added, checked):
+        assert result.exit_code == 0
+        notes = result.stderr.splitlines()
+        assert [line.partition(": rule ")[2].partition(": ")[2] for line in notes] == expected
+    assert fitting.stderr == ""
+
+
+def test_a_pattern_is_checked_by_the_recipe_that_is_given(file: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "verbatim.toml"
+    recipe.write_text("[text]\nclasses = false\n")
+    pattern = "build v7 of main"
+    shown = run("rules", "add", "mute", pattern, "--file", str(file))
+    literal = run("rules", "check", str(file), "--recipe", str(recipe))
+
+    assert "for 'v7'" in shown.stderr
+    assert literal.stderr == ""
