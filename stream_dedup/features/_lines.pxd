@@ -22,6 +22,7 @@ cdef enum:
 
     SUBSTITUTE = 0x1A
     ESC = 0x1B
+    LAST_SEPARATOR = 0x1F  # of files, groups, records and units, from the one behind ESC on
 
     # Kinds of delimiters.
     SPACE = 0
@@ -92,6 +93,9 @@ cdef struct Line:
     size_t within  # one more than the depth at which the brackets of an optional value end; else 0
     size_t hex_end  # end of the last run of hex groups that was looked at
     bint is_hex
+    size_t nested_end  # end of the last names joined by "::" that were looked at
+    bint is_nested
+    size_t assigned_end  # end of the last value of a key, outside brackets, that has colons
     Close single
     Close double
 
@@ -208,7 +212,7 @@ cdef inline int fill_tables(
         kind = tables.classes[byte]
         kind |= (SLASH if char in "/\\" else 0) | (DASH if char == "-" else 0)
         kind |= NOT_HEX if kind and char not in "abcdefABCDEF" else 0
-        tables.classes[byte] = 0 if byte == ESC else kind
+        tables.classes[byte] = 0 if ESC <= byte <= LAST_SEPARATOR else kind
         tables.gaps[byte] = gap_kind(char)
     set_words(&tables.units, units)
     set_words(&tables.labels, labels, True)
@@ -262,6 +266,18 @@ cdef inline size_t run_end(const Line* line, size_t at) noexcept nogil:
     return at
 
 
+cdef inline size_t before_escape(const Line* line, size_t start, size_t end) noexcept nogil:
+    """Return where a token ends whose last backslashes escape a quote."""
+    cdef const uint8_t* text = line.text
+    if end == line.length or end == start or text[end - 1] != c"\\" or (
+        text[end] != c'"' and text[end] != c"'"
+    ):
+        return end
+    while end > start and text[end - 1] == c"\\":
+        end -= 1
+    return end
+
+
 cdef inline size_t word_end(Line* line, const Tables* tables, size_t start, int* held) noexcept nogil:
     """Return where the token that begins here ends; `start` if a run begins here."""
     cdef const uint8_t* text = line.text
@@ -277,7 +293,7 @@ cdef inline size_t word_end(Line* line, const Tables* tables, size_t start, int*
             i += 1
         held[0] = kinds
         if not kinds & (DOT | DASH):
-            return i
+            return before_escape(line, start, i) if kinds & SLASH else i
         at = start + 2  # of three in a row, one is found in steps of three
         while at < i and not (
             classes[text[at]] & (DOT | DASH)
@@ -285,7 +301,7 @@ cdef inline size_t word_end(Line* line, const Tables* tables, size_t start, int*
         ):
             at += 3
         if at >= i:
-            return i
+            return before_escape(line, start, i) if kinds & SLASH else i
         line.checked_end = i
         i = start
     held[0] = 0
@@ -295,7 +311,7 @@ cdef inline size_t word_end(Line* line, const Tables* tables, size_t start, int*
             break
         held[0] |= kind
         i += 1
-    return i
+    return before_escape(line, start, i)
 
 
 cdef inline size_t escape_end(const Line* line, size_t at) noexcept nogil:
@@ -834,6 +850,24 @@ cdef inline bint is_exception(const uint8_t* classes, const uint8_t* token, size
     return length >= 9 and memcmp(token + length - 9, b"Exception", 9) == 0
 
 
+cdef inline bint ends_as_kind(const uint8_t* word, size_t length, const char* end, size_t size) noexcept nogil:
+    return length >= size and memcmp(word + length - size, end, size) == 0
+
+
+cdef inline bint is_named_kind(const uint8_t* classes, const uint8_t* word, size_t length) noexcept nogil:
+    """Return whether a word ends like the name of what went wrong: `tokens.is_named_kind`."""
+    while length and not classes[word[length - 1]] & NAME:
+        length -= 1
+    if ends_as_kind(word, length, b"Error", 5) or ends_as_kind(word, length, b"Fault", 5):
+        return length > 5
+    if (
+        ends_as_kind(word, length, b"Timeout", 7) or ends_as_kind(word, length, b"Refused", 7)
+        or ends_as_kind(word, length, b"Failure", 7) or ends_as_kind(word, length, b"Warning", 7)
+    ):
+        return length > 7
+    return ends_as_kind(word, length, b"Exception", 9) and length > 9
+
+
 cdef inline bint is_of_class(
     const uint8_t* classes, const uint8_t* token, size_t length, int held
 ) noexcept nogil:
@@ -894,6 +928,54 @@ cdef inline bint is_hex_group(Line* line, const Tables* tables, size_t start, si
     return line.is_hex
 
 
+cdef inline bint is_nested_name(
+    Line* line, const Tables* tables, size_t start, size_t end
+) noexcept nogil:
+    """Return whether a token is one of three or more that are joined by ``::``."""
+    cdef const uint8_t* text = line.text
+    cdef size_t at = end, last = start, names = 1
+    if start < line.nested_end:
+        return line.is_nested
+    if end + 1 >= line.length or text[end] != c":" or text[end + 1] != c":":
+        return False
+    while (
+        at + 2 < line.length and text[at] == c":" and text[at + 1] == c":"
+        and tables.classes[text[at + 2]] != 0
+    ):
+        last = at + 2
+        at = last
+        names += 1
+        while at < line.length and tables.classes[text[at]] != 0:
+            at += 1
+    line.nested_end = at
+    line.is_nested = names > 2 and not is_named_kind(tables.classes, text + last, at - last)
+    return line.is_nested
+
+
+cdef inline bint has_address_behind(const Line* line, size_t end) noexcept nogil:
+    """Return whether an IP address in brackets is directly behind a name."""
+    cdef const uint8_t* text = line.text
+    cdef size_t at = end + 1
+    cdef int colons = 0, dots = 0
+    cdef bint letters = False, joined = False
+    while at < line.length and at - end <= 45 and (
+        is_hex_digit(text[at]) or text[at] == c":" or text[at] == c"."
+    ):
+        if text[at] == c":":
+            joined |= text[at - 1] == c":"
+            colons += 1
+        elif text[at] == c".":
+            dots += 1
+        else:
+            letters |= text[at] > c"9"
+        at += 1
+    if at == line.length or text[at] != c"]" or at - end < 3:
+        return False
+    if colons == 0:
+        return dots == 3 and not letters
+    return colons > 1 and (colons == 7 or joined)
+
+
 cdef inline bint is_structured(const Tables* tables, const uint8_t* token, size_t length, int held) noexcept nogil:
     """Return whether a token is of class 8 or 9."""
     cdef size_t i, separators = 0
@@ -929,7 +1011,8 @@ cdef inline bint is_closed(const Line* line, size_t end) noexcept nogil:
     cdef uint8_t follower = line.text[end] if end < line.length else c","
     return (
         follower == c"," or follower == c";" or follower == c")" or follower == c"]"
-        or follower == c"}" or follower == c">" or follower == ESC or is_blank(follower)
+        or follower == c"}" or follower == c">" or is_blank(follower)
+        or ESC <= follower <= LAST_SEPARATOR
     )
 
 
@@ -954,16 +1037,27 @@ cdef inline bint is_value(const Line* line, const Tables* tables, size_t end) no
 
 
 cdef inline bint is_assigned(
-    const Line* line, const Tables* tables, size_t start, size_t end
+    Line* line, const Tables* tables, size_t start, size_t end
 ) noexcept nogil:
-    """Return whether a word, alone in double quotes or not, is the value of a key."""
+    """Return whether a word, alone in double quotes or not, is of the value of a key."""
     cdef const uint8_t* text = line.text
+    if start < line.assigned_end:
+        return text[start - 1] == c":"
     if text[start - 1] == c'"':
         if start < 2 or end == line.length or text[end] != c'"':
             return False
         start -= 1
         end += 1
-    return text[start - 1] == c"=" and is_closed(line, end) and not is_message_key(line, tables)
+    if text[start - 1] != c"=":
+        return False
+    if end < line.length and text[end] == c":" and not is_message_key(line, tables):
+        while end < line.length and (tables.classes[text[end]] != 0 or text[end] == c":"):
+            end += 1
+        if is_closed(line, end):
+            line.assigned_end = end
+            return True
+        return False
+    return is_closed(line, end) and not is_message_key(line, tables)
 
 
 cdef inline bint is_said(
@@ -990,24 +1084,6 @@ cdef inline bint is_said(
     return is_message_key(&line, tables) and not holds(
         &tables.sentence_keys, text + at, end - at, True
     )
-
-
-cdef inline bint ends_as_kind(const uint8_t* word, size_t length, const char* end, size_t size) noexcept nogil:
-    return length >= size and memcmp(word + length - size, end, size) == 0
-
-
-cdef inline bint is_named_kind(const uint8_t* classes, const uint8_t* word, size_t length) noexcept nogil:
-    """Return whether a word ends like the name of what went wrong: `tokens.is_named_kind`."""
-    while length and not classes[word[length - 1]] & NAME:
-        length -= 1
-    if ends_as_kind(word, length, b"Error", 5) or ends_as_kind(word, length, b"Fault", 5):
-        return length > 5
-    if (
-        ends_as_kind(word, length, b"Timeout", 7) or ends_as_kind(word, length, b"Refused", 7)
-        or ends_as_kind(word, length, b"Failure", 7) or ends_as_kind(word, length, b"Warning", 7)
-    ):
-        return length > 7
-    return ends_as_kind(word, length, b"Exception", 9) and length > 9
 
 
 cdef inline bint is_tag(const uint8_t* text, size_t start, size_t end) noexcept nogil:
@@ -1086,6 +1162,7 @@ cdef inline void start_line(Line* line, const uint8_t* text, size_t length) noex
     line.length = length
     line.at = line.depth = line.last = line.last_end = line.end = 0
     line.plain = line.inside = line.checked_end = line.hex_end = line.keyed = 0
+    line.nested_end = line.assigned_end = 0
     line.optional = line.within = line.method = line.version = 0
     line.role = OTHER
     line.blank = line.number = line.requested = False
@@ -1130,7 +1207,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
     cdef size_t start, end
     cdef int held = 0, taken
     cdef size_t length = line.length
-    cdef bint variable
+    cdef bint variable, of_host
     piece.absent = False
     if line.inside and take_inside(line, tables, piece):
         return True
@@ -1176,7 +1253,14 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
             take_address(line, tables, start, end, held, True, piece)
             return True
         variable = held & DIGIT
-        if not variable:
+        of_host = end < length and text[end] == c"[" and has_address_behind(line, end)
+        if (
+            start < line.nested_end or end < length and text[end] == c":"
+        ) and is_nested_name(line, tables, start, end):
+            variable = True
+        if of_host:
+            variable = piece.absent = True
+        elif not variable:
             if not held & NOT_HEX and end - start <= 4 and (
                 end < line.length and text[end] == c":" or start and text[start - 1] == c":"
             ):

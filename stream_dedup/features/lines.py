@@ -1,7 +1,7 @@
 """Structure inside a line: JSON, ``Name(key=value, …)``, lists and quoted strings.
 
 Problem: one statement of a program that logs whole objects writes a hundred patterns. Their values
-are words (``state=follower``), their strings hold any text, their lists are of any length.
+are words (``rack=eu``), their strings hold any text, their lists are of any length.
 
 Idea: what is before and behind a token says whether it is a value, and its key is a word. One
 pass keeps a counter of open brackets and the *role* of the text since the last token. In addition
@@ -11,8 +11,11 @@ to the classes of `tokens`, a token is variable if it
 7. is one of three or more groups of up to four hex digits joined by ``:`` or ``::``, one of them
    with a decimal digit (``fe80::ab:1``);
 8. holds two or more of ``.``, ``/`` and ``\\`` between name bytes (``usr/lib/jvm``), or starts with
-   ``./`` or ``../`` and is longer than that; but for names of exceptions (`tokens.is_exception`);
-9. is a name, a dot and one of `LAST_LABELS` (``example.com``, ``report.pdf``);
+   ``./`` or ``../`` and is longer than that; but for names of exceptions (`tokens.is_exception`).
+   Or it is one of three or more that are joined by ``::`` (``hyper::proto::h1``), unless the last
+   names what went wrong (`tokens.is_named_kind`);
+9. is a name, a dot and one of `LAST_LABELS` (``example.com``, ``report.pdf``); or a name directly
+   before an IP address in brackets (``unknown[203.0.113.9]``), whatever it says;
 10. is a value: inside brackets a single word after ``key=``, or after ``key:``, a space and before
     the next comma or bracket; a word after ``"key":``; an item of a list behind a key;
 11. is in a string that is one value: in single quotes (``b'…'`` too), unless it has three
@@ -38,11 +41,12 @@ what happened.
 
 A single word after ``key=`` outside brackets, alone in double quotes or not, stays a word; but
 unless the key is a message key it is *assigned*, so that all such values of a line can be learned
-at once (`fingerprint.one_off`).
+at once (`fingerprint.one_off`). So are the words of a value with colons (``image=nginx:latest``).
 
 An empty value (``key=,``, ``""``, ``[]`` behind a key) is a variable too. Runs of three dots or
-more and of four dashes or more, and the escape sequences of terminals, separate tokens; so do the
-control characters that rsyslog writes with digits (`LineReader.without_escapes`).
+more and of four dashes or more, the escape sequences of terminals, the separators of ASCII (file,
+group, record, unit), and backslashes directly before a quote separate tokens; so do the control
+characters that rsyslog writes with digits (`LineReader.without_escapes`).
 
 At last, a group of 2 to 32 tokens that holds a placeholder and repeats in a row is kept once: a
 list of alike items, of any length, is one item. Items with different outcomes are not alike.
@@ -149,14 +153,16 @@ _URL_MARK = b"://"
 _ESC = 0x1B
 _SPACES = b" \t\n\r\x0b\x0c"
 _OPENING, _CLOSING = b"([{", b")]}"
-_AFTER_VALUE = frozenset(_SPACES + b"\x1b,;)]}>")
-_DELIMITERS = LOG_DELIMITERS + b"\x1b"
+_SEPARATING = b"\x1b\x1c\x1d\x1e\x1f"  # escapes, and the separators of files, records and fields
+_AFTER_VALUE = frozenset(_SPACES + _SEPARATING + b",;)]}>")
+_DELIMITERS = LOG_DELIMITERS + _SEPARATING
 _QUOTES, _SEPARATORS = (b"'", b'"'), (b"=", b":")
+_BACKSLASH = ord("\\")
 _CAPITAL, _NO_CAPITAL = re.compile(rb"[A-Z]"), re.compile(rb"[a-z\x80-\xff]")
 _DASH, _SLASH = ord("-"), ord("/")
 _SKIPPED = re.escape(_DELIMITERS)
 _WORD = re.compile(rb"(?:[^.\-%b]|\.(?!\.\.)|-(?!---))++" % _SKIPPED)
-_RUN = re.compile(rb"\.++|-++")
+_RUN = re.compile(rb"\.++|-++|\\++")
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*+[ !$]*+[@-~]|[#%(-+][0-~]|[0-Z\\-~])?")
 # What rsyslog writes for control characters: NUL, BEL, those of white space, and shift in.
 _WRITTEN_SPACE = re.compile(rb"#0(?:0[07]|1[0-57])")
@@ -188,6 +194,10 @@ _RUN_OF_WORD_BYTES = re.compile(rb"[A-Za-z0-9_\x80-\xff]++")
 
 _ANGLE = re.compile(rb"<([^%b\x1b\"'<>]*+)>" % _SPACES)
 _BARE = re.compile(rb"[^%b\x1b\"]++" % _SPACES)
+_IN_BRACKETS = re.compile(rb"\[([0-9A-Fa-f.:]{2,45})\]")
+_HEX_LETTER = re.compile(rb"[A-Fa-f]")
+_NESTED = re.compile(rb"[^%b]++(?:::[^%b]++)*+" % (_SKIPPED, _SKIPPED))
+_VALUE_REST = re.compile(rb"(?:[^%b]|:)*+" % _SKIPPED)
 _METHOD = re.compile(rb"(?:%b)(?= )" % b"|".join(sorted(METHODS)))
 _VERSION = re.compile(rb" HTTP/[0-9](?:\.[0-9])?")
 _VERSION_SIZES = (7, 9)
@@ -369,6 +379,9 @@ class _Scanner:
         self._inside = -1  # the depth at which the brackets of an optional value end
         self._hex_end = 0  # end of the last run of hex groups that was looked at
         self._is_hex = False
+        self._nested_end = 0  # end of the last names joined by "::" that were looked at
+        self._is_nested = False
+        self._assigned_end = 0  # end of the last value of a key, outside brackets, that has colons
         self._closes = {b'"': _NO_CLOSE, b"'": _NO_CLOSE}
 
     def pieces(self) -> list[Piece]:
@@ -542,7 +555,7 @@ class _Scanner:
             elif text[at] in LOG_DELIMITERS:
                 at += 1
             else:
-                end = _end(_WORD, text, at)
+                end = _word_end(text, at)
                 if end > at:
                     self._pieces.append(Piece(at, end, True))
                 at = end if end > at else _end(_RUN, text, at)
@@ -578,7 +591,7 @@ class _Scanner:
     def _token(self, start: int) -> int:
         """Take one token, or a run that separates tokens; return where to go on."""
         text = self._text
-        end = _end(_WORD, text, start)
+        end = _word_end(text, start)
         if end == start:
             self._blank = False
             self._role = _OTHER
@@ -593,19 +606,25 @@ class _Scanner:
             return self._address(start, _end(_URL_REST, text, end))
         if token[0] == _SLASH and b"?" in token[:-1]:
             return self._address(start, _end(_QUERY_REST, text, end))
+        of_host = has_address_behind(text, end)
+        nested = self._is_nested_name(start, end)
         variable = (
-            self._is_hex_group(start, end) or is_variable(token) or self._is_structured(token)
+            nested
+            or of_host
+            or self._is_hex_group(start, end)
+            or is_variable(token)
+            or self._is_structured(token)
         )
         if not variable and role != _OTHER:
             variable = self._is_value(end, role)
-        assigned = not variable and not self._depth and self._is_assigned(start, end)
+        assigned = not self._depth and self._is_assigned(start, end)
         if not variable and self._blank and self._pieces[-1].variable:
             variable = self._is_number() and token.rstrip(b".") in UNITS
         if self._is_optional(token, end) and not (role in _KEYED and self._is_message_key()):
             self._optional = end
             variable = True
         variable = variable or self._inside >= 0
-        absent = variable and token.lower() in ABSENT
+        absent = variable and (of_host or token.lower() in ABSENT)
         self._pieces.append(Piece(start, end, variable, assigned and not variable, absent))
         self._last = start, end
         self._end = end
@@ -660,6 +679,17 @@ class _Scanner:
             self._is_hex = len(groups) > 1 and any(map(_DIGIT.search, groups))
         return self._is_hex
 
+    def _is_nested_name(self, start: int, end: int) -> bool:
+        """Return whether a token is one of three or more that are joined by ``::``."""
+        text = self._text
+        if start >= self._nested_end:
+            if text[end : end + 2] != b"::":
+                return False
+            self._nested_end = _end(_NESTED, text, start)
+            names = text[start : self._nested_end].split(b"::")
+            self._is_nested = len(names) > 2 and not is_named_kind(names[-1])
+        return self._is_nested
+
     @staticmethod
     def _is_structured(token: bytes) -> bool:
         """Return whether a token is of class 8 or 9."""
@@ -675,11 +705,16 @@ class _Scanner:
 
     def _is_assigned(self, start: int, end: int) -> bool:
         text = self._text
+        if start < self._assigned_end:
+            return text[start - 1 : start] == b":"
         if text[start - 1 : start] == b'"':  # alone in quotes
             start, end = start - 1, end + 1 if text[end : end + 1] == b'"' else -1
-        if end < 0 or text[start - 1 : start] != b"=" or not self._is_closed(end):
+        if end < 0 or text[start - 1 : start] != b"=" or self._is_message_key():
             return False
-        return not self._is_message_key()
+        if text[end : end + 1] == b":":
+            end = _end(_VALUE_REST, text, end)
+            self._assigned_end = end if self._is_closed(end) else self._assigned_end
+        return self._is_closed(end)
 
     def _is_value(self, end: int, role: int) -> bool:
         text = self._text
@@ -792,6 +827,33 @@ def _end(pattern: re.Pattern[bytes], text: bytes, at: int) -> int:
     """Return where a match that begins here ends; `at` if there is none."""
     match = pattern.match(text, at)
     return match.end() if match else at
+
+
+def _word_end(text: bytes, start: int) -> int:
+    """Return where a token ends that begins here; `start` if a run begins here.
+
+    Backslashes directly before a quote escape it.
+    """
+    end = _end(_WORD, text, start)
+    if end > start and text[end - 1] == _BACKSLASH and text[end : end + 1] in _QUOTES:
+        return start + len(text[start:end].rstrip(b"\\"))
+    return end
+
+
+def has_address_behind(text: bytes, end: int) -> bool:
+    """Return whether the IP address of a host is in brackets directly behind its name.
+
+    >>> [has_address_behind(text, 1) for text in (b"a[10.0.0.1]", b"a[fe80::1]", b"a[12:00:01]")]
+    [True, True, False]
+    """
+    found = _IN_BRACKETS.match(text, end)
+    if found is None:
+        return False
+    address = found[1]
+    colons, dots = address.count(b":"), address.count(b".")
+    if not colons:
+        return dots == 3 and not _HEX_LETTER.search(address)
+    return colons > 1 and (colons == 7 or b"::" in address)
 
 
 def _space_between(match: re.Match[bytes]) -> bytes:

@@ -9,14 +9,15 @@ Idea: an event's *variant* is the sequence, in order, of
 1. its *protected words*: outcomes such as ``ok``, ``failed``, ``up``, ``not`` (`OUTCOMES`), or a
    recipe's own list; also behind a number and a slash (``1/FAILURE``), and ``n't`` for ``not``;
 2. its log levels (`LEVELS`), unless they are values of keys that name something else
-   (``user=info``); in capitals also before a slash (``ERROR/MainProcess``). The letter with which
-   lines of klog and glog begin is one too: in ``E1126 10:02:11.3``, ``E`` is ``error`` and
-   ``1126`` the day;
+   (``user=info``, ``user=<info>``); in capitals also before a slash (``ERROR/MainProcess``). The
+   letter with which lines of klog and glog begin is one too: in ``E1126 10:02:11.3``, ``E`` is
+   ``error`` and ``1126`` the day;
 3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, ``HTTP`` or
-   ``status code`` (unless a unit follows), after a request (``GET /a 200``; but not between ``-``
-   and ``-``, where IIS has the port), or after ``status``, ``statusCode``, ``code`` or another of
-   `STATUS_KEYS` with ``=`` or ``:``; and where access logs have them: between a time of the day and
-   a duration (``12:00:00 | 200 | 1.2ms |``: Gin, Fiber), after five times (``3/0/1/20/24 200``:
+   ``status code`` (unless a unit follows), after a request (``GET /a 200``; but not where IIS has
+   the port, between ``-`` and ``-`` and an address), or after ``status``, ``statusCode``, ``code``
+   or another of `STATUS_KEYS` with ``=`` or ``:``; and where logs have them: between a time of the
+   day and a duration (``12:00:00 | 200 | 1.2ms |``: Gin, Fiber), after what ASP.NET Core says of a
+   request, after five times (``3/0/1/20/24 200``:
    HAProxy), behind the name of a result (``TCP_MISS/200``: Squid), before another status, two
    sizes and a request (``200 200 34 366 "GET``: load balancers of AWS), and before the last three
    numbers of a line of IIS;
@@ -148,6 +149,7 @@ MAX_WORD_BYTES = 16
 ENDINGS = b".!"
 """Not counted at the end of a protected word."""
 
+_OPENING = (b'"', b"'", b"<")
 _KEY = re.compile(rb"[A-Za-z0-9_.-]{1,%d}\Z" % (MAX_KEY_BYTES + 1))
 _STATUS = re.compile(rb"[0-9]{3}")
 _CLASSES = frozenset(b"12345")
@@ -164,7 +166,7 @@ _AFTER_KEY = frozenset(b"\\\"' =:")
 _MAX_PHRASE = 48  # bytes of the longest phrase below, and of what comes before it
 _HTTP_PHRASE = re.compile(
     rb"(?:\A|[^A-Za-z0-9_])(?:HTTP(?: error| status)?(?: code)?|HTTP response code"
-    rb"|(?:status|response) code) \Z",
+    rb"|(?:status|response) code|Request finished in [0-9]{1,9}(?:\.[0-9]{1,9})?ms) \Z",
     re.IGNORECASE,
 )
 _EXIT_PHRASE = re.compile(
@@ -187,9 +189,13 @@ _BEFORE_SIZES = re.compile(
 _TO_AGENT = re.compile(rb" /[^ ]*+ [^ ]++ [0-9]{1,5} [^ ]++ [0-9A-Fa-f.:%]++ ")  # from a method
 _LAST_FIELDS = re.compile(rb" [0-9]{3} [0-9]{1,3} [0-9]{1,10} [0-9]{1,10}\r?\Z")
 _MAX_LAST_FIELDS = 32
-_TO_STATUS = re.compile(  # from the end of a method
-    rb"[ \"']{1,8}+(?:/|https?://)[^ \"']*+[ \"'=>:|-]{1,8}+"
-    rb"(?=[0-9]{3}(?:[\s\"'|)\]]|[,;](?:\s|\Z)|\Z))(?!(?<= - )[0-9]{3} - )"
+_DIGITS = rb"(?=[0-9]{3}(?:[\s\"'|)\]]|[,;](?:\s|\Z)|\Z))"
+_PORT = (  # of a line of IIS: no user and an address follow
+    rb"(?<= - )[0-9]{3} - [0-9A-Fa-f%]*+[.:][0-9A-Fa-f%]*+[.:]"
+)
+_TO_STATUS = re.compile(  # from the end of a method; Kestrel writes what the request held, too
+    rb"[ \"']{1,8}+(?:/[^ \"']*+[ \"'=>:|-]{1,8}+(?!%b)|https?://[^ \"']*+"
+    rb"(?: - [^ ]++ (?:[0-9]++|-)(?= - ))?[ \"'=>:|-]{1,8}+)%b" % (_PORT, _DIGITS)
 )
 _WORD_BEHIND = re.compile(rb" +([^\s,;)\]\"'|]++)")
 _MICROSECONDS = frozenset({"\N{MICRO SIGN}s".encode(), "\N{GREEK SMALL LETTER MU}s".encode()})
@@ -389,6 +395,10 @@ def is_key(text: bytes, end: int) -> bool:
 
 def _is_of_other_key(text: bytes, start: int) -> bool:
     """Return whether a token is the value of a key that has no levels."""
+    if text[start - 1 : start] in _OPENING:
+        start -= 1
+        while text[start - 1 : start] == b"\\":
+            start -= 1
     if text[start - 1 : start] != b"=":
         return False
     key = _KEY.search(text[max(start - 2 - MAX_KEY_BYTES, 0) : start - 1])

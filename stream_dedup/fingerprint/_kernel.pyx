@@ -68,6 +68,7 @@ from stream_dedup.features._lines cimport (
     fill_tables,
     holds,
     is_blank,
+    is_hex_digit,
     is_method,
     is_named_kind,
     is_of_class,
@@ -1282,9 +1283,16 @@ cdef class Kernel:
 
     cdef inline bint is_of_other_key(self, const uint8_t* text, size_t start) noexcept nogil:
         """Return whether a token is the value of a key that has no levels."""
-        cdef size_t end = start - 1, at = end
-        if start == 0 or text[end] != c"=":
+        cdef size_t end, at
+        if start and (
+            text[start - 1] == c'"' or text[start - 1] == c"'" or text[start - 1] == c"<"
+        ):
+            start -= 1
+            while start and text[start - 1] == c"\\":
+                start -= 1
+        if start == 0 or text[start - 1] != c"=":
             return False
+        at = end = start - 1
         while (
             at and end - at <= MAX_KEY
             and (text[at - 1] == c"." or text[at - 1] == c"-"
@@ -2611,9 +2619,37 @@ cdef inline size_t word_before(
     return word_at_end(text, start - 1, word, length)
 
 
+cdef size_t behind_duration(const uint8_t* text, size_t start) noexcept nogil:
+    """Return where a number of milliseconds begins that ends before a space, 0 if none does."""
+    cdef size_t at = start, end
+    if start < 5 or text[start - 1] != c" " or text[start - 2] | 0x20 != c"s" or (
+        text[start - 3] | 0x20 != c"m"
+    ):
+        return 0
+    at = end = start - 3
+    while at and end - at < 10 and c"0" <= text[at - 1] <= c"9":
+        at -= 1
+    if not 0 < end - at < 10:
+        return 0
+    if at and text[at - 1] == c".":
+        end = at - 1
+        at = end
+        while at and end - at < 10 and c"0" <= text[at - 1] <= c"9":
+            at -= 1
+        if not 0 < end - at < 10:
+            return 0
+    return at
+
+
 cdef bint is_behind_http(const uint8_t* text, size_t start) noexcept nogil:
     """Return whether ``HTTP``, ``status code`` or the like is before a place: `_HTTP_PHRASE`."""
-    cdef size_t at = word_before(text, start, b"code", 4)
+    cdef size_t at = behind_duration(text, start)
+    if at:
+        at = word_before(text, at, b"in", 2)
+        return at != 0 and word_before(text, at, b"finished", 8) != 0 and (
+            word_before(text, at - 9, b"request", 7) != 0
+        )
+    at = word_before(text, start, b"code", 4)
     if at:
         if word_before(text, at, b"status", 6) or word_before(text, at, b"response", 8):
             return True
@@ -2873,13 +2909,17 @@ cdef size_t status_after_path(
     const Tables* tables, const uint8_t* text, size_t length, size_t end
 ) noexcept nogil:
     cdef size_t at = end, first, status
+    cdef bint of_path
     while at < length and at - end < 8 and is_quote(text[at]):
         at += 1
-    if not (begins(text, length, at, b"/") or begins(text, length, at, b"http://")
+    of_path = begins(text, length, at, b"/")
+    if not (of_path or begins(text, length, at, b"http://")
             or begins(text, length, at, b"https://")):
         return 0
     while at < length and not is_quote(text[at]):
         at += 1
+    if not of_path:
+        at = behind_content(text, length, at)
     first = at
     while at < length and at - first < 8 and (
         is_quote(text[at]) or text[at] == c"=" or text[at] == c">" or text[at] == c":"
@@ -2890,9 +2930,7 @@ cdef size_t status_after_path(
         return 0
     status = at
     at += 3
-    if at + 3 <= length and memcmp(text + at, b" - ", 3) == 0 and (
-        memcmp(text + status - 3, b" - ", 3) == 0  # the port in a log of IIS
-    ):
+    if of_path and is_port(text, length, status):
         return 0
     if at < length:
         if text[at] == c"," or text[at] == c";":
@@ -2901,6 +2939,42 @@ cdef size_t status_after_path(
         elif not (is_space(text[at]) or ends_word(text[at])):
             return 0
     return 0 if is_amount_at(tables, text, length, at) else status
+
+
+cdef size_t behind_content(const uint8_t* text, size_t length, size_t at) noexcept nogil:
+    """Return where Kestrel's type and length of what a request held end; `at` if it held nothing."""
+    cdef size_t i = at + 3, first
+    if not begins(text, length, at, b" - "):
+        return at
+    first = i
+    while i < length and text[i] != c" ":
+        i += 1
+    if i == first or i + 1 >= length:
+        return at
+    i += 1
+    if text[i] == c"-":
+        i += 1
+    else:
+        first = i
+        while i < length and c"0" <= text[i] <= c"9":
+            i += 1
+        if i == first:
+            return at
+    return i if begins(text, length, i, b" - ") else at
+
+
+cdef bint is_port(const uint8_t* text, size_t length, size_t start) noexcept nogil:
+    """Return whether three digits are the port in a line of IIS: `variants._PORT`."""
+    cdef size_t at = start + 6
+    cdef int divided = 0
+    if memcmp(text + start - 3, b" - ", 3) != 0 or not begins(text, length, start + 3, b" - "):
+        return False
+    while at < length and (
+        is_hex_digit(text[at]) or text[at] == c"." or text[at] == c":" or text[at] == c"%"
+    ):
+        divided += text[at] == c"." or text[at] == c":"
+        at += 1
+    return divided > 1
 
 
 cdef bint is_amount_at(
