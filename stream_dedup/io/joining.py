@@ -18,7 +18,8 @@ continues the line before it, unless that line or its file says otherwise:
 - more than `MAX_INDENTED` lines would continue one: then no such lines are joined any more.
 
 A line before a trace belongs to it, unless its level is below a warning: then it was only written
-before the trace.
+before the trace. Between a line of an error and an exception may be an empty line; then one behind
+the trace belongs to it, too (Spring Boot).
 
 The end of what was read may continue, so the last line and an event without its end are held back
 until more is read, the input ends, or it pauses. How an input is cut into reads changes nothing.
@@ -357,6 +358,8 @@ class _Lines:
         if not before.strip():
             if line is None and above.startswith(_BEFORE_BLANK):
                 yield self._begin_of_panic(last - 1, low)
+            elif line is None and _is_grave(above):
+                yield last - 1
             return
         if before.startswith(TRACEBACKS):
             yield self._with_header(last, low)
@@ -372,7 +375,7 @@ class _Lines:
         # Node indents by four spaces: its exceptions have nothing to do with the line before.
         thrown = words is None or ((line or b"")[:4] != b"    " and words[:3] in (b"at ", b"---"))
         if thrown and _EXCEPTION_CLASS.search(before):
-            yield self._with_header(last, low)
+            yield self._with_header_above(last, low)
         if (words is None or not words.strip(b"^\r")) and _PLACE.search(above):
             yield last - 1  # a place, its source, and marks below that
         if line is None or words is None:
@@ -385,6 +388,13 @@ class _Lines:
 
     def _with_header(self, i: int, low: int) -> int:
         return i - 1 if i > low and _is_header(self._lines[i - 1]) else i
+
+    def _with_header_above(self, i: int, low: int) -> int:
+        """Return where the event of an exception begins: Spring Boot writes empty lines around it."""
+        lines = self._lines
+        if i - 1 > low and not lines[i - 1].strip() and _is_grave(lines[i - 2]):
+            return i - 2
+        return self._with_header(i, low)
 
     def _begin_of_goroutine(self, i: int, low: int) -> int:
         lines = self._lines
@@ -477,8 +487,8 @@ class _Lines:
             wanted = ((GOROUTINE,),)
         elif _PLACE.search(lines[start]):  # Node
             wanted = ((b"Node.js v",),) if language else ((b"",), (b"    at ",))
-        else:
-            return j
+        else:  # the one behind a trace that has one before it
+            return j + 1 if lines[j - 1].strip() and not lines[start + 1].strip() else j
         for k, beginnings in enumerate(wanted, j + 1):
             if k == len(lines):
                 return None
@@ -526,6 +536,11 @@ def _is_header(line: bytes) -> bool:
     """Return whether a line before a trace belongs to it."""
     head = line[:HEAD_BYTES]
     return bool(head.strip()) and (not _LOW.search(head) or _HIGH.search(head) is not None)
+
+
+def _is_grave(line: bytes) -> bool:
+    """Return whether a line is of a level from a warning on, or speaks of an error."""
+    return _HIGH.search(line[:HEAD_BYTES]) is not None
 
 
 def _continues(before: bytes, line: bytes) -> bool:

@@ -139,7 +139,7 @@ def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
         ("Request finished in 31.1ms 404 text/html", ["4xx"]),
         ("Request finished in 31ms 200, request finished in 31.ms 404", ["2xx"]),
         ("request Finished in 1234567890.1ms 404 finished in 3ms 404", []),
-        ("user=<info> user=\"info\" a=\\\"info\\\" level=<info> level='warn'", ["info", "warn"]),
+        ('user=<info> user="info" a=\\"info\\" level=<info> level=\'warn\'', ["info", "warn"]),
         ("user=ok\x1dAUID failed\x1f", ["ok", "failed"]),
         ("GET /a 500 - - 1.234 ms, GET /b 304 - 9ms", ["5xx", "3xx"]),
         ("GET /a 2000, GET /b 20, GET /c 999, get /d 200, GETS /e 200, GET f 200", []),

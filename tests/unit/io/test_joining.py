@@ -37,6 +37,7 @@ REAL = [line for path in sorted(TRACES.iterdir()) for line in path.read_bytes().
 SOME_LINES = [
     *dict.fromkeys(REAL),
     *(b"", b" ", b"  x", b"\tat", b"key:", b"}", b"f(x)", b"a:3", b"  ^", b"panic: x"),
+    *(b"a.B: c", b"WARN x", b"\tat a.B.c(B.java:1)"),
     *(b"[signal 3", b"\t/x.go:3", b" INFO z", b"ERROR x", b"INFO y", b"Error: k", b"Node.js v1"),
 ]
 
@@ -139,6 +140,33 @@ def test_a_line_before_a_trace_belongs_to_it_unless_only_informs() -> None:
     assert joined([b"2024-05-07 INFO web: started", *trace])[0] == b"2024-05-07 INFO web: started"
     assert len(joined([b"INFO an error is expected here", *trace])) == 1
     assert joined([b"", *trace])[0] == b""
+
+
+SPRING = """2025-11-03T10:00:00Z ERROR 1 --- [exec-3] dispatcherServlet : Servlet.service() threw
+
+java.lang.IllegalStateException: no card
+	at com.example.A.b(A.java:1)
+Caused by: java.io.IOException: gone
+	... 3 more
+
+2025-11-03T10:00:01Z  INFO 1 --- [main] boot : next"""
+
+
+def test_empty_lines_around_a_trace_belong_to_it_behind_an_error() -> None:
+    lines = lines_of(SPRING)
+    assert joined(lines) == [b"\n".join(lines[:7]), lines[7]]
+    assert joined([*lines[:7], *lines]) == [b"\n".join(lines[:7])] * 2 + [lines[7]]
+    assert joined([*lines[:7], b"", b"x"]) == [b"\n".join(lines[:7]), b"", b"x"]
+    assert joined([lines[7], *lines[1:]]) == [
+        lines[7], b"", b"\n".join(lines[2:6]), b"", lines[7],
+    ]  # fmt: skip
+
+
+def test_empty_lines_behind_an_error_are_held_back_only_until_more_is_read() -> None:
+    header, blank, *_ = lines_of(SPRING)
+    joiner = TraceJoiner()
+    assert join(joiner, [[header, blank]], flush=False) == ([], [])
+    assert joiner.join([b"INFO x", b"y"], range(3, 5), flush=False)[0] == [header, blank, b"INFO x"]
 
 
 def test_a_trace_without_its_beginning_is_one_event() -> None:
