@@ -116,8 +116,8 @@ class Notes:
             )
         if timeless and timeless == counts.events + outside:
             self._write(
-                "no event has a time as --time-format or --time-field says; all were taken as of "
-                "one time"
+                "no event has a time that was recognised (see --time-format, --time-field); all "
+                "were taken as of one time"
             )
         if not counts.events:
             return

@@ -69,6 +69,10 @@ _SUBSTITUTES = re.compile(rb" ?\x1a([a-z0-9_]+) ?")
 _FOLDED_SUBSTITUTES = re.compile(rb"\x1a([a-z0-9_]+)")
 
 
+def _is_hex(mask: tuple[str, str]) -> bool:
+    return mask[0] == "hex"
+
+
 class Shown(NamedTuple):
     """What people read of an event.
 
@@ -125,7 +129,7 @@ class Patterns:
         self._takes_outcomes = takes_outcomes(recipe)
         self._takes_levels = "level" in recipe.match.variants
         self._delimiters = recipe.delimiters
-        self._namer = Masker(named(NAMED))
+        self._namer = Masker(sorted(named(NAMED), key=_is_hex))  # long numbers are not hex
         self._named = lru_cache(_NAMES_KEPT)(self._name)
 
     def pattern(self, value: bytes, document: object = None, learned: int = 0) -> str:

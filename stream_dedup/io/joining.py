@@ -390,7 +390,7 @@ class _Lines:
         return i - 1 if i > low and _is_header(self._lines[i - 1]) else i
 
     def _with_header_above(self, i: int, low: int) -> int:
-        """Return where the event of an exception begins: Spring Boot writes empty lines around it."""
+        """Return where an exception's event begins; Spring Boot writes empty lines around it."""
         lines = self._lines
         if i - 1 > low and not lines[i - 1].strip() and _is_grave(lines[i - 2]):
             return i - 2
