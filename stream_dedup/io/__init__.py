@@ -1,1 +1,1 @@
-"""Where events come from besides Kafka: files, lines, an in-memory broker; and the ports."""
+"""Where events come from besides Kafka: files and lines; and the ports."""

@@ -20,11 +20,11 @@ from stream_dedup.io.base import (
     Refused,
     drop_refused,
 )
-from stream_dedup.io.memory import MemoryBroker
 from stream_dedup.kafka._fastpath import self_check
 from stream_dedup.kafka.consumer import KafkaConsumer
 from stream_dedup.kafka.producer import KafkaProducer
 from stream_dedup.model import Partition
+from tests.memory_broker import MemoryBroker
 from tests.services.kafka import Kafka
 
 TIMEOUT_S = 60.0

@@ -8,10 +8,10 @@ from itertools import count
 import pytest
 
 from stream_dedup.errors import BrokerUnavailable
-from stream_dedup.io.memory import MemoryBroker
 from stream_dedup.model import Partition
 from stream_dedup.testing import ManualClock
 from stream_dedup.tools.load_generator.sender import MAX_BATCH, Event, Load, LoadGenerator, Placing
+from tests.memory_broker import MemoryBroker
 
 
 def generator(broker: MemoryBroker, load: Load, placing: Placing = "round-robin") -> LoadGenerator:

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from stream_dedup.io.memory import MemoryConsumer, MemoryProducer
 from stream_dedup.model import Partition
 from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.output import OutputBuilder
+from tests.memory_broker import MemoryConsumer, MemoryProducer
 from tests.unit.worker.test_pipeline import ANNOTATE, Rig, run
 
 PARTITION = Partition("in", 0)

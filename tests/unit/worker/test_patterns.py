@@ -19,7 +19,6 @@ from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.patterns import MemoryPatterns
 from stream_dedup.io.base import Record, Refusal
 from stream_dedup.io.decoder import DecoderOptions, RecordDecoder
-from stream_dedup.io.memory import MemoryBroker
 from stream_dedup.metrics import MemoryMetrics
 from stream_dedup.model import Batch, Partition
 from stream_dedup.rules.file import read
@@ -28,6 +27,7 @@ from stream_dedup.worker.context import Context
 from stream_dedup.worker.output import OutputBuilder
 from stream_dedup.worker.summaries import SummaryEmitter
 from stream_dedup.worker.telemetry.health import Health
+from tests.memory_broker import MemoryBroker
 
 S = 1_000_000
 START_US = 1_700_000_000 * S

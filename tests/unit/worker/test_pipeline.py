@@ -31,13 +31,13 @@ from stream_dedup.index.base import Commit, Index, IndexSize
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.io.base import EventSink, PartitionProducer, Record, Refusal
 from stream_dedup.io.decoder import DecoderOptions, RecordDecoder
-from stream_dedup.io.memory import MemoryBroker, MemoryProducer
 from stream_dedup.metrics import MemoryMetrics
 from stream_dedup.model import Partition
 from stream_dedup.worker import assignment
 from stream_dedup.worker.context import Context
 from stream_dedup.worker.pipeline import POLL_BATCHES, Pipeline
 from stream_dedup.worker.telemetry.health import Health
+from tests.memory_broker import MemoryBroker, MemoryProducer
 
 LOGS = Path(__file__).parents[3] / "examples" / "logs"
 LINES = [

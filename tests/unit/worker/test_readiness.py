@@ -12,12 +12,12 @@ import pytest
 
 from stream_dedup.errors import BrokerUnavailable, IndexFull
 from stream_dedup.index.memory import MemoryIndex
-from stream_dedup.io.memory import MemoryConsumer
 from stream_dedup.model import Partition
 from stream_dedup.worker import assignment
 from stream_dedup.worker.pipeline import Pipeline
 from stream_dedup.worker.telemetry import reporter
 from stream_dedup.worker.telemetry.health import START
+from tests.memory_broker import MemoryConsumer
 from tests.unit.worker.test_pipeline import LINES, QUICK, Rig, run, wait_until
 
 STALLED_AFTER_S = 0.5

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from stream_dedup.io.memory import MemoryConsumer
 from stream_dedup.model import Partition
+from tests.memory_broker import MemoryConsumer
 from tests.unit.worker.test_pipeline import GROUP, LINES, Rig, decisions, rig, run, wait_until
 
 __all__ = ["rig"]  # a fixture

@@ -9,9 +9,9 @@ import pytest
 
 from stream_dedup.errors import UnreadableBatch
 from stream_dedup.io.base import Records, Unreadable
-from stream_dedup.io.memory import MemoryConsumer
 from stream_dedup.model import Partition
 from stream_dedup.worker.pipeline import AT_END_CHECK_S
+from tests.memory_broker import MemoryConsumer
 from tests.unit.worker.test_pipeline import ANNOTATE, Rig, pipeline_of, wait_until
 
 REASON = "it unpacks to more than 7 bytes"
