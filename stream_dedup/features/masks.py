@@ -55,15 +55,19 @@ NAMED: Mapping[str, str] = MappingProxyType(
 """The named masks, in the order in which they are tried."""
 
 
-def compile_pattern(pattern: str) -> re2._Regexp:
+def compile_pattern(pattern: str, *, max_mem: int = 16 << 20) -> re2._Regexp:
     """Compile a mask's pattern for bytes.
+
+    Args:
+        pattern: in RE2 syntax.
+        max_mem: bytes that the compiled pattern and its matching may take.
 
     Raises:
         re2.error: the pattern is not RE2 syntax, which has no look-around or back-references.
     """
     options = re2.Options()
     options.log_errors = False
-    options.max_mem = 16 << 20
+    options.max_mem = max_mem
     return re2.compile(pattern.encode(), options)
 
 

@@ -8,12 +8,14 @@ Only where a value that is not a word decides, say a number that is split off, e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import re2
 
 from stream_dedup.columnar import dictionary_encode, rows_of, take
+from stream_dedup.features.masks import compile_pattern
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.variants import ENDINGS
@@ -87,9 +89,7 @@ class ActingRules:
         self._patterns = Patterns(recipe)
         self._hash = keyed_hash
         self._takes_fields = bool(recipe.input.fields)
-        self._protected = frozenset(
-            word.decode("utf-8", "replace") for word in recipe.protected | recipe.levels
-        )
+        self._protected = frozenset(word.decode("utf-8", "replace") for word in recipe.protected)
         self._endings = ENDINGS.decode()
         # Elsewhere texts of equal hash may differ in what patterns show of them.
         self._by_hash = (
@@ -132,7 +132,8 @@ class ActingRules:
             for row in acted:
                 exact[row] = scopes[row] = numbers[row]
         counts: dict[RuleKind, int] = {}
-        for outcome, events in zip(different, _counted(codes, len(different)), strict=True):
+        for code, events in Counter(codes).items():
+            outcome = different[code]
             if outcome.acted is not None:
                 for kind in {rule.kind for rule in outcome.acted.rules}:
                     counts[kind] = counts.get(kind, 0) + events
@@ -222,15 +223,5 @@ def _anchor(template: Template) -> str:
 
 
 def _search_of(anchors: dict[str, list[Template]]) -> re2._Regexp:
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = 64 << 20
     pattern = "|".join(re2.escape(anchor) for anchor in sorted(anchors)) or "[^\\x00-\\xff]"
-    return re2.compile(pattern.encode(), options)
-
-
-def _counted(codes: Sequence[int], different: int) -> list[int]:
-    counts = [0] * different
-    for code in codes:
-        counts[code] += 1
-    return counts
+    return compile_pattern(pattern, max_mem=64 << 20)

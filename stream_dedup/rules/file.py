@@ -20,18 +20,17 @@ from typing import Any
 
 import tomli_w
 
+from stream_dedup.clock import US_PER_S
 from stream_dedup.errors import RuleConflict, RuleError
 from stream_dedup.rules.book import RuleBook
-from stream_dedup.rules.model import PatternRule, RuleKind, Undoing
+from stream_dedup.rules.model import SEVERAL, PatternRule, RuleKind, Undoing
 
 MAX_BYTES = 64 << 20
 """Size of a document."""
 
-_SEVERAL = (RuleKind.MERGE, RuleKind.NEVER_MERGE)
 _TEXTS = ("value", "name", "author", "reason", "id")
 _NUMBERS = {"slot": "count the slots from 1", "per_minute": "write how many events leave a minute"}
 _KEYS = frozenset((*_TEXTS, *_NUMBERS, "kind", "pattern", "patterns", "time", "undone"))
-_US = 1_000_000
 
 
 def read(text: str, place: str) -> RuleBook:
@@ -130,7 +129,7 @@ def _time_us(given: object, place: str) -> int:
     if not isinstance(given, datetime):
         raise RuleError(place, "time", f"{given!r} is not a time", "write 2026-05-07T09:30:00Z")
     moment = given if given.tzinfo else given.replace(tzinfo=UTC)
-    return round(moment.timestamp() * _US)
+    return round(moment.timestamp() * US_PER_S)
 
 
 def written(rules: Iterable[PatternRule]) -> str:
@@ -151,7 +150,7 @@ def _escaped(line: str) -> str:
 
 def _table(rule: PatternRule) -> dict[str, Any]:
     table: dict[str, Any] = {"id": rule.id, "kind": rule.kind.value}
-    if rule.kind in _SEVERAL:
+    if rule.kind in SEVERAL:
         table["patterns"] = list(rule.patterns)
     else:
         table["pattern"] = rule.patterns[0]
@@ -174,5 +173,5 @@ def _table(rule: PatternRule) -> dict[str, Any]:
 
 
 def _moment(time_us: int) -> datetime:
-    seconds, microseconds = divmod(time_us, _US)
+    seconds, microseconds = divmod(time_us, US_PER_S)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)

@@ -57,7 +57,9 @@ class RuleKind(StrEnum):
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_SEVERAL = frozenset((RuleKind.MERGE, RuleKind.NEVER_MERGE))
+SEVERAL = frozenset((RuleKind.MERGE, RuleKind.NEVER_MERGE))
+"""Kinds of rules about several patterns."""
+
 _WITH_SLOT = frozenset((RuleKind.SPLIT, RuleKind.NEVER_VARIABLE))
 
 
@@ -124,10 +126,10 @@ class PatternRule:
         Raises:
             RuleError: it is wrong; the error names the key and the remedy.
         """
-        key = "patterns" if self.kind in _SEVERAL else "pattern"
-        if self.kind in _SEVERAL and not 2 <= len(self.patterns) <= MAX_PATTERNS:
+        key = "patterns" if self.kind in SEVERAL else "pattern"
+        if self.kind in SEVERAL and not 2 <= len(self.patterns) <= MAX_PATTERNS:
             self._refuse(key, f"has {len(self.patterns)}", f"give 2 to {MAX_PATTERNS}")
-        if self.kind not in _SEVERAL and len(self.patterns) != 1:
+        if self.kind not in SEVERAL and len(self.patterns) != 1:
             self._refuse(
                 key,
                 f"has {len(self.patterns)}",
@@ -142,7 +144,7 @@ class PatternRule:
             except ValueError as error:
                 problem, _, remedy = str(error).partition("; ")
                 self._refuse(key, f"{_short(pattern)} {problem}", remedy)
-        if self.kind in _SEVERAL and len({each.key for each in templates}) < len(templates):
+        if self.kind in SEVERAL and len({each.key for each in templates}) < len(templates):
             self._refuse(key, "names one pattern twice", "give different ones")
         self._check_texts()
         self._check_slot(templates[0])

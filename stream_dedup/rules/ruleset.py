@@ -268,7 +268,7 @@ class RuleSet:
             wide = first.with_slot(rule.value) if rule.value else first
             for other, aparts in self._by_rule():
                 kind, here = other.kind, [a for a in aparts if _is_within(a.template, wide)]
-                same_slots = any(_bare(a.template) == _bare(wide) for a in here)
+                same_slots = any(a.template.elements == wide.elements for a in here)
                 if (kind is RuleKind.NEVER_MERGE and len(here) > 1 and any(
                     _differ_in_slots(one.template, two.template, wide)
                     for one, two in combinations(here, 2)
@@ -339,8 +339,10 @@ class RuleSet:
 
     def templates(self) -> list[Template]:
         """Return all patterns of the rules, each once."""
-        found = {template.key: template for template in _all_templates(self)}
-        return list(found.values())
+        found = [template for join in self.joins.values() for template in join.templates]
+        found += (apart.template for apart in self.aparts)
+        found += (template for template, _ in (*self.names, *self.limits))
+        return list({template.key: template for template in found}.values())
 
 
 def is_outcome(word: str) -> bool:
@@ -351,33 +353,19 @@ def is_outcome(word: str) -> bool:
 
 def shown_pattern(rule: PatternRule) -> str:
     """Return the pattern of the cluster that a rule joins."""
-    pattern = rule.patterns[0]
-    if rule.kind is RuleKind.ALWAYS_VARIABLE and rule.value:
-        head, _, tail = _cut_at_word(pattern, rule.value)
-        return f"{head}<*>{tail}"
-    return pattern
-
-
-def _cut_at_word(pattern: str, word: str) -> tuple[str, str, str]:
+    pattern, word = rule.patterns[0], rule.value
+    if rule.kind is not RuleKind.ALWAYS_VARIABLE or not word:
+        return pattern
     at = pattern.find(word)
     while at > 0 and (pattern[at - 1].isalnum() or pattern[at - 1] in "_<"):
         at = pattern.find(word, at + 1)
     at = max(at, 0)
-    return pattern[:at], word, pattern[at + len(word) :]
+    return f"{pattern[:at]}<*>{pattern[at + len(word) :]}"
 
 
 def _age(join: Join, rule: PatternRule) -> tuple[int, str]:
     oldest = join.rules[0] if join.rules else rule
     return oldest.time_us, oldest.id
-
-
-def _all_templates(rules: RuleSet) -> Iterable[Template]:
-    for join in rules.joins.values():
-        yield from join.templates
-    for apart in rules.aparts:
-        yield apart.template
-    for template, _ in (*rules.names, *rules.limits):
-        yield template
 
 
 def _narrowest(
@@ -398,10 +386,6 @@ def _narrowest(
 def _is_within(one: Template, other: Template) -> bool:
     """Return whether what matches a template matches another."""
     return other.match(one.reading(), is_outcome) is not None
-
-
-def _bare(template: Template) -> tuple[str | None, ...]:
-    return template.elements
 
 
 def _differ_in_slots(one: Template, two: Template, wide: Template) -> bool:
