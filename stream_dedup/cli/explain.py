@@ -25,8 +25,8 @@ from stream_dedup.cli.common import (
 )
 from stream_dedup.cli.rules import rules_of, rules_option
 from stream_dedup.clustering.comparison import Comparison, Inspector, Look
-from stream_dedup.engine.hashing import decoded
 from stream_dedup.errors import InputError
+from stream_dedup.features.fields import decoded
 from stream_dedup.features.outcome_fields import OutcomeFields, takes_outcomes
 from stream_dedup.features.recipe import Fingerprint, Recipe
 from stream_dedup.features.values import SlotReader

@@ -6,11 +6,9 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-import msgspec
-
 from stream_dedup.clustering.learning import LEAST_SAME, may_be_missing, wanted_values
 from stream_dedup.clustering.linkage import Linkage
-from stream_dedup.features.fields import UNDECODABLE
+from stream_dedup.features.fields import decoded
 from stream_dedup.features.patterns import Patterns, readable
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.bands import BANDS, chance_of_meeting
@@ -100,12 +98,8 @@ class Inspector:
 
     def look(self, text: bytes) -> Look:
         """Analyse one event."""
-        document = None
-        if self._fingerprinter.takes_fields:
-            try:
-                document = msgspec.json.decode(text)
-            except UNDECODABLE:
-                pass  # its text is used as it is
+        # Of what is not JSON the text is used as it is.
+        document = decoded(text) if self._fingerprinter.takes_fields else None
         documents = [document] if self._fingerprinter.takes_fields else None
         taken = self._fingerprinter.take_apart(text, document, self._kernel)
         prepared = self._fingerprinter.prepare([text], documents)

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from stream_dedup.clock import Clock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.engine.hashing import HashedBatch, Hasher, Offload, decoded, inline
+from stream_dedup.engine.hashing import HashedBatch, Hasher, Offload, inline
 from stream_dedup.engine.joins import Joins
 from stream_dedup.engine.near_cache import NearCache
 from stream_dedup.engine.sampling import Sampler
@@ -38,6 +38,7 @@ from stream_dedup.errors import (
     PartitionUnclaimed,
     ProtocolError,
 )
+from stream_dedup.features.fields import decoded
 from stream_dedup.features.patterns import Patterns, Shown
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.values import SlotReader

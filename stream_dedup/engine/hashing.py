@@ -16,10 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-import msgspec
-
 from stream_dedup.engine.near_cache import Key
-from stream_dedup.features.fields import UNDECODABLE
+from stream_dedup.features.fields import decoded
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter, Prepared
 from stream_dedup.fingerprint.kernel import Fingerprints
@@ -199,11 +197,3 @@ class Hasher:
         """Do the same at once."""
         documents = list(map(decoded, firsts)) if self.takes_fields else None
         return self._templates.ids(firsts, documents, learned)
-
-
-def decoded(first: bytes) -> object:
-    """Return a first event as decoded JSON; None if it was cut short, or is not JSON."""
-    try:
-        return msgspec.json.decode(first)
-    except UNDECODABLE:
-        return None

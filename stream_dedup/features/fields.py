@@ -75,6 +75,15 @@ def select(document: object, steps: tuple[str, ...]) -> Iterator[Value]:
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Exceptions of decoding any bytes as JSON."""
 
+
+def decoded(text: bytes) -> object:
+    """Return decoded JSON; None if the text was cut short, or is not JSON."""
+    try:
+        return msgspec.json.decode(text)
+    except UNDECODABLE:
+        return None
+
+
 MAX_NAME = 128
 """Maximum characters of a key, or of a group's value."""
 

@@ -20,7 +20,7 @@ from stream_dedup.clock import US_PER_MS
 from stream_dedup.columnar import column_stats, multiplied, rows_beginning
 from stream_dedup.columnar.reference import ColumnStats
 from stream_dedup.errors import InputError
-from stream_dedup.features.fields import UNDECODABLE, parse_path, select, shortened
+from stream_dedup.features.fields import UNDECODABLE, decoded, parse_path, select, shortened
 from stream_dedup.features.masks import compile_pattern
 from stream_dedup.features.outcome_fields import OutcomeFields
 from stream_dedup.features.recipe import Recipe
@@ -339,7 +339,7 @@ class Decoder:
         if self._json is None:
             whole = values[1:] if too_long else values
             first = next((value for value in whole if value.strip()), None)
-            self._json = None if first is None else self._object(first) is not None
+            self._json = None if first is None else isinstance(decoded(first), dict)
             if self._json and isinstance(self._joiner, TraceJoiner):
                 self._joiner = None  # blank lines are never held back
         if self._unprefixed:
@@ -412,13 +412,6 @@ class Decoder:
         return Events(batch, raws, numbers, documents, 0)
 
     # ------------------------------------------------------------ JSON
-
-    def _object(self, raw: bytes) -> dict[str, Any] | None:
-        try:
-            document = self._decode(raw)
-        except UNDECODABLE:
-            return None
-        return document if isinstance(document, dict) else None
 
     def _texts(
         self, raws: list[bytes], documents: list[dict[str, Any] | None], passed: dict[int, str]

@@ -20,11 +20,9 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
-
-import msgspec
 
 from stream_dedup.clustering.linkage import Linkage
+from stream_dedup.features.fields import decoded
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter, Prepared
 from stream_dedup.fingerprint.kernel import Fingerprints
@@ -132,7 +130,7 @@ class TextClusters:
 
     def _hash(self, texts: list[bytes]) -> _Hashed:
         fingerprinter = self._fingerprinter
-        documents = [_document(text) for text in texts] if fingerprinter.takes_fields else None
+        documents = list(map(decoded, texts)) if fingerprinter.takes_fields else None
         prepared = fingerprinter.prepare(texts, documents)
         if isinstance(self._found, _AlikeByBands):
             return prepared, self._found.texts.hash(prepared)
@@ -306,10 +304,3 @@ class _AlikeBySimhash(_Alike):
             return False
         self._connect(one, other)
         return True
-
-
-def _document(line: bytes) -> Any:  # noqa: ANN401 -- whatever JSON holds
-    try:
-        return msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None

@@ -22,7 +22,7 @@ from pyspark.sql import types as T  # noqa: N812 -- as above
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.deduplicator import run
 from stream_dedup.engine.hashing import HashedBatch, Hasher, inline
-from stream_dedup.features.fields import UNDECODABLE
+from stream_dedup.features.fields import decoded
 from stream_dedup.features.outcome_fields import OutcomeFields
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.kernel import Fingerprints
@@ -71,19 +71,12 @@ def hash_rows(
     known = [value or b"" for value in values]
     documents: list[object] | None = None
     if hasher.takes_fields:
-        documents = [_document(value) for value in known]
+        found = map(decoded, known)
+        documents = [each if isinstance(each, dict) else None for each in found]
         compared &= np.fromiter((each is not None for each in documents), bool, len(values))
     hashed = hasher.hash(Batch(_PARTITION, range(len(known)), known, None, groups, documents))
     exact = np.frombuffer(_uint64(hashed.exact), np.uint64)
     return hashed, compared & (exact != hashed.fingerprinter.empty_exact)
-
-
-def _document(value: bytes) -> object:
-    try:
-        document = msgspec.json.decode(value)
-    except UNDECODABLE:
-        return None
-    return document if isinstance(document, dict) else None
 
 
 def _uint64(numbers: Sequence[int]) -> bytes:

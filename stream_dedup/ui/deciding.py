@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct
 
-from stream_dedup.engine.hashing import decoded
+from stream_dedup.features.fields import decoded
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.rules.model import (

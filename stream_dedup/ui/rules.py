@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 
 from stream_dedup.cli.rules import FilePlace
 from stream_dedup.deduplicator import Deduplicator
-from stream_dedup.engine.hashing import decoded
 from stream_dedup.errors import RuleError
+from stream_dedup.features.fields import decoded
 from stream_dedup.index.redis.rules import RedisRules
 from stream_dedup.rules.book import RuleBook
 from stream_dedup.rules.model import PatternRule, RuleKind

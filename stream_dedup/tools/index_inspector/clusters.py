@@ -6,11 +6,9 @@ import heapq
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from stream_dedup.cli.common import console, shown
 from stream_dedup.errors import ProtocolError
-from stream_dedup.features.fields import UNDECODABLE
+from stream_dedup.features.fields import decoded
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
@@ -262,13 +260,8 @@ def namer(recipe: Recipe | None) -> Callable[[bytes], str]:
     patterns, takes_fields = Patterns(recipe), Preparer(recipe).takes_fields
 
     def pattern(value: bytes) -> str:
-        document = None
-        if takes_fields:
-            try:
-                document = msgspec.json.decode(value)
-            except UNDECODABLE:
-                pass  # cut short, or not JSON: its text is the pattern
-        return patterns.pattern(value, document)
+        # Of what was cut short, or is not JSON, the text is the pattern.
+        return patterns.pattern(value, decoded(value) if takes_fields else None)
 
     return pattern
 

@@ -21,8 +21,9 @@ from stream_dedup.assembly import open_redis_index
 from stream_dedup.clock import US_PER_S
 from stream_dedup.config import Config, PipelineConfig
 from stream_dedup.engine.engine import Counts, Engine
-from stream_dedup.engine.hashing import HashedBatch, decoded
+from stream_dedup.engine.hashing import HashedBatch
 from stream_dedup.errors import IndexReset, StreamDedupError
+from stream_dedup.features.fields import decoded
 from stream_dedup.index.base import Ownership
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.rules import RedisRules
