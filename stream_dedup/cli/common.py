@@ -18,7 +18,14 @@ from urllib.parse import quote, urlsplit
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from stream_dedup.cli.completion import complete_file, complete_recipe
 from stream_dedup.cli.terminal import note
@@ -528,6 +535,30 @@ def progress_lines(what: str) -> Callable[[int, int], None]:
             click.echo(f"stream-dedup: {done} of {total} {what}", err=True)
 
     return show
+
+
+@contextmanager
+def progress_bar(
+    lines: str, doing: str, *columns: ProgressColumn, quiet: bool = False
+) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar on a terminal, else a line now and then.
+
+    Args:
+        lines: what is done, as for `progress_lines`.
+        doing: what is being done; it stands before the bar.
+        columns: what stands behind the bar.
+        quiet: show nothing.
+
+    Yields:
+        A function to call with the number that are done, and of all.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield (lambda _done, _total: None) if quiet else progress_lines(lines)
+        return
+    shown = (TextColumn(doing), BarColumn(), *columns)
+    with Progress(*shown, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(doing, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 @contextmanager

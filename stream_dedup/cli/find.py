@@ -7,21 +7,20 @@ import signal
 import sys
 from array import array
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, BinaryIO, TypeVar
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import TaskProgressColumn, TimeElapsedColumn
 
 from stream_dedup import signals
 from stream_dedup.cli.common import (
     Parsed,
     parse_quantity,
-    progress_lines,
+    progress_bar,
     recipe_of,
     recipe_option,
     set_option,
@@ -195,21 +194,10 @@ def _exit(number: int, _frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-@contextmanager
-def progress_bar(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on a terminal, else a line now and then.
-
-    Yields:
-        A function to call with the number of ranges that are done, and of all.
-    """
-    if quiet or not sys.stderr.isatty():
-        yield (lambda _done, _total: None) if quiet else progress_lines("ranges are compared")
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(),
-               TimeElapsedColumn())  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("comparing", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+def comparing_progress(*, quiet: bool) -> AbstractContextManager[Callable[[int, int], None]]:
+    """Show how many ranges are compared; what it gives is called with those done, and all."""
+    columns = TaskProgressColumn(), TimeElapsedColumn()
+    return progress_bar("ranges are compared", "comparing", *columns, quiet=quiet)
 
 
 # ---------------------------------------------------------------- find-all
@@ -245,7 +233,7 @@ def find_all(options: FindOptions, max_pairs: int | None, lines: bool) -> None:
     with (
         sorter.finish() as distinct,
         whole_file(options.output) as out,
-        progress_bar(quiet=options.quiet) as progress,
+        comparing_progress(quiet=options.quiet) as progress,
     ):
         layout = options.layout(options.distance, options.width, distinct.count)
         found = pair_words(distinct, layout, options.effort, progress)
@@ -396,7 +384,7 @@ def _clusters_of_fingerprints(options: FindOptions, k: int, lines: bool) -> None
         sorter.add(words)
     with sorter.finish() as distinct, whole_file(options.output) as out:
         layout = options.layout(k, width, distinct.count)
-        with progress_bar(quiet=options.quiet) as progress:
+        with comparing_progress(quiet=options.quiet) as progress:
             components = connected(distinct, layout, effort, progress)
         _write_clusters(out, *cluster_words(components, width), options)
 
@@ -456,7 +444,7 @@ def _write_line_clusters(
     by_line: LineClusters | TextClusters, k: int, options: FindOptions
 ) -> None:
     with whole_file(options.output) as out:
-        with progress_bar(quiet=options.quiet) as progress:
+        with comparing_progress(quiet=options.quiet) as progress:
             positions, ends = by_line.find(k, options.blocks, options.effort, progress)
         _write_clusters(out, memoryview(positions).cast("B"), ends, options, line_numbers=True)
 

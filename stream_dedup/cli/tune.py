@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import MofNCompleteColumn
 
 from stream_dedup.cli.common import (
     Parsed,
     bytes_of_files,
     check_output,
     console,
-    progress_lines,
+    progress_bar,
     quiet_option,
     reading_progress,
     recipe_of,
@@ -147,7 +145,8 @@ def tune(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:
     if not len(sample):
         what = ", ".join(f"{count:,} {reason}" for reason, count in sorted(sample.passed.items()))
         raise InputError(f"there is no event to look at{': ' + what if what else ''}")
-    with _trial_progress(quiet=options["quiet"]) as progress:
+    doing, quiet = "trying settings", options["quiet"]
+    with progress_bar("settings are tried", doing, MofNCompleteColumn(), quiet=quiet) as progress:
         tuner = Tuner(recipe, sample, progress)
         report = tuner.report()
     view = ReportView(sample, report, _files(paths), lines, options["limit"], files)
@@ -216,18 +215,6 @@ def _read(
                 failed = True
                 click.echo(f"stream-dedup: {error}", err=True)
     return failed, lines
-
-
-@contextmanager
-def _trial_progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar over the trials on a terminal, else a line now and then."""
-    if quiet or not sys.stderr.isatty():
-        yield (lambda _done, _total: None) if quiet else progress_lines("settings are tried")
-        return
-    columns = (TextColumn("trying settings"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("trying", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 # ---------------------------------------------------------------- writing a recipe

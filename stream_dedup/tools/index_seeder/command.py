@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
 from stream_dedup.cli.common import (
     Failed,
     config_option,
     load_config,
-    progress_lines,
+    progress_bar,
     run_async,
     set_config_option,
     worker_extra,
@@ -105,7 +102,8 @@ def seed(
             lines = TeachingLines(spark, folder)
             section = _fitting(pipelines, lines, folder)
             _warn(config, section, lines, folder)
-            with _progress() as progress:
+            columns = MofNCompleteColumn(), TimeRemainingColumn()
+            with progress_bar("lines seeded", "seeding", *columns) as progress:
                 seeded = _run(config, section, lines, progress, again=again)
         except ConfigError:
             raise
@@ -196,18 +194,6 @@ def _run(
 def _interrupted(problem: str, *, again: bool) -> NoReturn:
     command = "the command without --again" if again else "the same command again"
     raise Failed(f"{problem}. Start {command}: it goes on where it ended")
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """Show the progress: a bar at a terminal, else a line now and then."""
-    if not sys.stderr.isatty():
-        yield progress_lines("lines seeded")
-        return
-    columns = (TextColumn("seeding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("seeding", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _print(section: PipelineConfig, seeded: Seeded, form: str) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from stream_dedup.cli import common
-from stream_dedup.cli.find import progress_bar
+from stream_dedup.cli.find import comparing_progress
 
 
 def test_progress_is_a_line_at_times_where_there_is_no_terminal(
@@ -11,7 +11,7 @@ def test_progress_is_a_line_at_times_where_there_is_no_terminal(
 ) -> None:
     for every_s, quiet in ((0.0, False), (1000.0, False), (0.0, True)):
         monkeypatch.setattr(common, "LINE_EVERY_S", every_s)
-        with progress_bar(quiet=quiet) as progress:
+        with comparing_progress(quiet=quiet) as progress:
             progress(3, 28)
 
     assert capfd.readouterr().err == "stream-dedup: 3 of 28 ranges are compared\n"
