@@ -27,6 +27,10 @@ from stream_dedup.io.base import (
 from stream_dedup.model import Partition
 
 
+def drop_refused(_refused: Refused) -> None:
+    """Write nothing in place of a record that its topic refuses."""
+
+
 @dataclass(slots=True)
 class _Group:
     members: list[MemoryConsumer] = field(default_factory=list)

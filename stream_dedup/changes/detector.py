@@ -210,7 +210,7 @@ class Detector:
         max_patterns: patterns that are remembered.
 
     Attributes:
-        forgotten: patterns that were forgotten for want of room.
+        bin_us: as given.
     """
 
     def __init__(self, bin_us: int = 60 * US_PER_S, max_patterns: int = 100_000) -> None:
@@ -218,8 +218,7 @@ class Detector:
             raise ValueError(f"bin_us is {bin_us}; give a duration above 0")
         if max_patterns < 1:
             raise ValueError(f"max_patterns is {max_patterns}; give 1 or more")
-        self.forgotten = 0
-        self._bin_us = bin_us
+        self.bin_us = bin_us
         self._max_patterns = max_patterns
         # By when they were last given, the one longest ago first.
         self._rates: OrderedDict[int, Rate] = OrderedDict()
@@ -236,13 +235,12 @@ class Detector:
             time_us: of the latest of these events.
             count: how many; at least 1.
         """
-        number = time_us // self._bin_us
+        number = time_us // self.bin_us
         rate = self._rates.get(pattern)
         if rate is None:
             self._rates[pattern] = Rate(number, number, time_us, count, 1)
             if len(self._rates) > self._max_patterns:
                 self._rates.popitem(last=False)
-                self.forgotten += 1
             return PatternEvent(Change.NEW, pattern, time_us, count, 0.0, time_us, number)
         self._rates.move_to_end(pattern)
         if number < rate.bin:
@@ -271,7 +269,7 @@ class Detector:
 
         Looks at all patterns, but only where the time has entered another bin.
         """
-        number = time_us // self._bin_us
+        number = time_us // self.bin_us
         if number <= self._swept_bin:
             return []
         self._swept_bin = number
@@ -289,11 +287,6 @@ class Detector:
                 )
         return found
 
-    @property
-    def bin_us(self) -> int:
-        """The length of a bin."""
-        return self._bin_us
-
     def rate(self, pattern: int) -> Rate | None:
         """Return what is kept of a pattern's counts, to be stored."""
         return self._rates.get(pattern)
@@ -307,7 +300,7 @@ class Detector:
         rate = self._rates.get(pattern)
         if rate is None or rate.deadline_bin >= _NEVER:
             return None
-        return rate.deadline_bin * self._bin_us
+        return rate.deadline_bin * self.bin_us
 
     def forget(self, pattern: int) -> None:
         """Forget a pattern, because it is part of another one now."""

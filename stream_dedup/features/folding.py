@@ -56,9 +56,6 @@ from typing import NamedTuple
 
 from stream_dedup.native import extension
 
-MAX_EXPANSION = 18
-"""Maximum characters that one character leaves."""
-
 HANGUL, HANGUL_SYLLABLES = 0xAC00, 11_172
 """The first syllable, and how many there are."""
 

@@ -19,7 +19,6 @@ stored) or `BrokerRefused` (a retry does not help).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,8 +27,6 @@ from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from stream_dedup.model import Partition
-
-log = logging.getLogger(__name__)
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -202,11 +199,6 @@ Substitute = Callable[[Refused], Outgoing | None]
 It is called again for what it returned, if that is refused too: after some attempts it must return
 None, or raise.
 """
-
-
-def drop_refused(refused: Refused) -> None:
-    """Log a record that is not written, because its topic refuses it."""
-    log.warning("a record for %s is dropped: %s", refused.topic, refused.why)
 
 
 class PartitionProducer(Protocol):

@@ -332,11 +332,6 @@ class Packer:
 
             self._native_batch = NativeBatch
 
-    @property
-    def native(self) -> bool:
-        """Whether batches are packed natively."""
-        return self._native_batch is not None
-
     async def pack(self, outgoing: Sequence[Outgoing], delivery: Delivery) -> list[Packed]:
         """Pack records into batches; those that their topic refuses are replaced."""
         packed: list[Packed] = []

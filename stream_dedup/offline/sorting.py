@@ -50,11 +50,6 @@ class SortedWords:
         if self._file is not None:
             self._file.close()
 
-    @property
-    def spilled(self) -> bool:
-        """Whether they are in a file."""
-        return self._file is not None
-
     def pieces(self) -> Iterator[Bytes]:
         """Yield all words in order, in pieces. Several threads may call it at the same time."""
         if self._file is None:

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, NamedTuple, cast
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -109,20 +109,13 @@ class Found(NamedTuple):
     events: int
 
 
-def find(entries: Sequence[Entry], query: Query, axis: Axis, *, has_times: bool = True) -> Found:
-    """Search, order, and cut out a page."""
-    steps = find_in_steps(entries, query, axis, has_times=has_times)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return cast("Found", done.value)
-
-
 def find_in_steps(
     entries: Sequence[Entry], query: Query, axis: Axis, *, has_times: bool = True
 ) -> Generator[None, None, Found]:
-    """Do the same in steps of a few milliseconds: it yields after each, and returns the answer."""
+    """Search, order, and cut out a page, in steps of a few milliseconds.
+
+    It yields after each step, and returns the answer.
+    """
     is_chosen = _chooser(entries, query, has_times=has_times)
     start, end = (query.page - 1) * query.limit, query.page * query.limit
     ordered: list[list[_Key]] = []

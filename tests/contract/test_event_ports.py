@@ -18,13 +18,12 @@ from stream_dedup.io.base import (
     Records,
     Refusal,
     Refused,
-    drop_refused,
 )
 from stream_dedup.kafka._fastpath import self_check
 from stream_dedup.kafka.consumer import KafkaConsumer
 from stream_dedup.kafka.producer import KafkaProducer
 from stream_dedup.model import Partition
-from tests.memory_broker import MemoryBroker
+from tests.memory_broker import MemoryBroker, drop_refused
 from tests.services.kafka import Kafka
 
 TIMEOUT_S = 60.0

@@ -24,7 +24,7 @@ same again; except `Begin`, which takes another ticket each time::
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -73,10 +73,6 @@ class Ticket(NamedTuple):
     caller: int
     row: int
     attempt: int
-
-    def precedes(self, other: Ticket) -> bool:
-        """Return whether the other attempt has to yield to this one."""
-        return self[:3] < other[:3]
 
 
 class Entry(NamedTuple):
@@ -439,14 +435,6 @@ class Call:
             assert row.answer is not None
             answers.append(Answered(row.answer, row.opened, row.rule))
         return answers
-
-    def state(self) -> Hashable:
-        """Return all that decides how the call goes on, for checks of the protocol."""
-        return tuple(
-            (row.entry, row.step, frozenset(row.asked), frozenset(row.waits), frozenset(row.seen),
-             frozenset(row.judged), frozenset(row.found), frozenset(row.stale), row.answer)
-            for row in self._rows
-        )  # fmt: skip
 
     def requests(self) -> list[Request]:
         """Return what to ask now, rows in order: if some has to wait, earlier rows end first."""

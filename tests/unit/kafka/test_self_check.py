@@ -16,12 +16,13 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
 from stream_dedup.clock import monotonic_s
-from stream_dedup.io.base import Outgoing, Record, Records, drop_refused
+from stream_dedup.io.base import Outgoing, Record, Records
 from stream_dedup.kafka._fastpath import batches, client, fetching, self_check
 from stream_dedup.kafka._fastpath.self_check import CHECKS, KNOWN, PRIVATE_NAMES, Part, usable
 from stream_dedup.kafka.packing import Delivery, Suspects, TopicLimits
 from stream_dedup.kafka.producer import KafkaProducer
 from stream_dedup.native import PURE_PYTHON
+from tests.memory_broker import drop_refused
 
 NAMES = [
     (part, owner, name)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from starlette.types import ASGIApp, Message
 
@@ -16,8 +16,10 @@ from stream_dedup.io.timestamps import GUESSED
 from stream_dedup.listening import HostNames
 from stream_dedup.ui.app import Pages
 from stream_dedup.ui.files import FileSource
+from stream_dedup.ui.patterns import Entry, Found, Query, find_in_steps
 from stream_dedup.ui.rules import SourceRules
 from stream_dedup.ui.security import Access
+from stream_dedup.volume.counts import Axis
 
 
 class Answer(NamedTuple):
@@ -95,3 +97,12 @@ def file_source(
 
 def client_of(*sources: Any, **access: Any) -> Client:
     return Client(Pages(sources, Access(HostNames(), **access)).application())
+
+
+def find(entries: Sequence[Entry], query: Query, axis: Axis) -> Found:
+    steps = find_in_steps(entries, query, axis)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return cast(Found, done.value)

@@ -20,12 +20,12 @@ from stream_dedup.ui.patterns import (
     Query,
     Sort,
     choices,
-    find,
     find_in_steps,
     neighbours,
     parts,
 )
 from stream_dedup.volume.counts import BUCKETS, Axis
+from tests.unit.ui.helpers import find
 
 AXIS = Axis(US_PER_S, slides=True)
 AXIS.reach((BUCKETS - 1) * US_PER_S)

@@ -128,7 +128,7 @@ class Node:
             if cluster is not None and self._takes(cluster, query):
                 return self._touch(other, cluster, query)
         ticket = self._intent(entry.identity, now_us)
-        if ticket is not None and ticket.precedes(entry.ticket):
+        if ticket is not None and _precedes(ticket, entry.ticket):
             return Answer.WAIT  # the event's former owner is about to open it
         neighbours = [other for other in sorted(others) if other.entry != entry]
         self.intents[entry.identity] = entry.ticket, now_us + LEASE_US
@@ -152,7 +152,7 @@ class Node:
         cluster = self._opened(entry)
         if cluster is None:
             if self._intent(entry.identity, now_us) == entry.ticket:
-                if entry.ticket.precedes(asker):
+                if _precedes(entry.ticket, asker):
                     return Answer.WAIT
                 del self.intents[entry.identity]
             return Answer.STALE
@@ -240,3 +240,8 @@ class Node:
     def _touch(self, entry: Entry, cluster: Cluster, query: Query) -> Found:
         cluster.last_us = max(cluster.last_us, query.last_us)
         return self._found(entry, cluster, query)
+
+
+def _precedes(ticket: Ticket, other: Ticket) -> bool:
+    """Return whether the other attempt has to yield to this one."""
+    return ticket[:3] < other[:3]

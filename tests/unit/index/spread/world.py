@@ -291,7 +291,7 @@ class World:
             )
             for node in self.nodes
         ]
-        callers = [(c.call.state(), c.polled_at < self._worked_at) for c in self.callers]
+        callers = [(_state(c.call), c.polled_at < self._worked_at) for c in self.callers]
         return tuple(nodes), frozenset(callers), tuple(self.late)
 
     def sweep(self) -> None:
@@ -316,3 +316,12 @@ class World:
 def make_nodes(count: int, node: type[Node] = Node, layout: Layout = LAYOUT) -> list[Node]:
     """Make nodes."""
     return [node(layout) for _ in range(count)]
+
+
+def _state(call: Call) -> Hashable:
+    """Return all that decides how a call goes on."""
+    return tuple(
+        (row.entry, row.step, frozenset(row.asked), frozenset(row.waits), frozenset(row.seen),
+         frozenset(row.judged), frozenset(row.found), frozenset(row.stale), row.answer)
+        for row in call._rows
+    )  # fmt: skip
