@@ -183,10 +183,6 @@ class Clusters:
             identity, _ = self._merged.popitem(last=False)
             self._summaries.pop(identity, None)
 
-    def use_rules(self, rules: Sequence[PatternRule]) -> None:
-        """Act by rules on the events that follow."""
-        self.dedup.use_rules(rules)
-
     def name_again(self, entry: Entry) -> None:
         """Name a cluster, and mark it, by the rules and the words known now."""
         summary = self._summaries.get(entry.identity) or self.dedup.summary(entry.identity)

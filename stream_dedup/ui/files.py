@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import PurePath
 
 from stream_dedup.cli.reading import read_events
@@ -19,7 +19,7 @@ from stream_dedup.ui.clusters import Clusters
 from stream_dedup.ui.finding import InFiles
 from stream_dedup.ui.patterns import Entry
 from stream_dedup.ui.rules import SourceRules
-from stream_dedup.ui.sources import Commands, Details, Status
+from stream_dedup.ui.sources import Details, Status
 from stream_dedup.volume.counts import Axis
 
 ALL_LINES = 1 << 62
@@ -50,16 +50,16 @@ class FileSource:
         rules: SourceRules | None = None,
     ) -> None:
         self.name = "files"
-        self._names = [PurePath(path).name for path in paths]
-        self.title = ", ".join(self._names[:3])
+        self.inputs = [PurePath(path).name for path in paths]
+        self.title = ", ".join(self.inputs[:3])
         self.rules = rules or SourceRules(
             hint="start stream-dedup ui with --rules FILE to decide here; FILE may be a new one"
         )
-        self._recipe = recipe
+        self.inspector = Inspector(recipe)
+        self.commands = InFiles(paths)
         self._new_pass = partial(Pass, paths, recipe, reading, max_clusters)
         self._shown = self._reading = self._new_pass()
         self._former: Mapping[int, Entry] = {}  # shown before, under other rules
-        self._commands = InFiles(paths)
         self._problem = ""
 
     @property
@@ -68,19 +68,9 @@ class FileSource:
         return self._shown.has_times
 
     @property
-    def inputs(self) -> Sequence[str]:
-        """The names of the files."""
-        return self._names
-
-    @property
     def axis(self) -> Axis:
         """Of the counts of all entries."""
         return self._shown.clusters.axis
-
-    @cached_property
-    def inspector(self) -> Inspector:
-        """Compares events as its recipe does."""
-        return Inspector(self._recipe)
 
     @property
     def entries(self) -> Mapping[int, Entry]:
@@ -101,11 +91,6 @@ class FileSource:
             if (each.pattern, each.variant, each.group) == wanted:
                 return each
         return None
-
-    @property
-    def commands(self) -> Commands:
-        """What finds events."""
-        return self._commands
 
     def status(self) -> Status:
         """Return how far the files are read."""

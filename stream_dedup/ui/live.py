@@ -16,9 +16,8 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import cached_property
 from pathlib import PurePath
 
 from stream_dedup.cli.inputs import POLL_S, Input, open_input, turns
@@ -35,7 +34,7 @@ from stream_dedup.ui.files import LOOK_S
 from stream_dedup.ui.finding import InFiles
 from stream_dedup.ui.patterns import Entry
 from stream_dedup.ui.rules import SourceRules
-from stream_dedup.ui.sources import Commands, Details, Status
+from stream_dedup.ui.sources import Details, Status
 from stream_dedup.volume.counts import BUCKETS, Axis
 
 MAX_CLOSED = 20_000
@@ -92,48 +91,30 @@ class LiveSource:
             hint="start stream-dedup ui with --rules FILE to decide here; FILE may be a new one"
         )
         self._paths = paths
-        self._recipe = recipe
+        self.axis = Axis(max(1, window_us // BUCKETS), slides=True)
+        self.inspector = Inspector(recipe)
+        self.commands = InFiles(paths, grows=True)
         self._reading = reading
         self._follow = follow
         self._clock = clock
         self._tell = note
         self._clusters = Clusters(
             recipe,
-            Axis(max(1, window_us // BUCKETS), slides=True),
+            self.axis,
             max_clusters,
             max_closed=MAX_CLOSED,
             quiet_after_us=round(POLL_S * US_PER_S),
         )
-        self._commands = InFiles(paths, grows=True)
+        self.entries = self._clusters.entries
         self._applied: RuleBook | None = None
         self._problems: list[str] = []
         self._problem = self._note = ""
         self._stop = threading.Event()
         self._woken, self._wake = os.pipe()
 
-    @property
-    def axis(self) -> Axis:
-        """Of the counts of all entries."""
-        return self._clusters.axis
-
-    @cached_property
-    def inspector(self) -> Inspector:
-        """Compares events as its recipe does."""
-        return Inspector(self._recipe)
-
-    @property
-    def entries(self) -> Mapping[int, Entry]:
-        """All clusters by their ids; those that have merged are part of another one."""
-        return self._clusters.entries
-
     def entry(self, identity: int) -> Entry | None:
         """Return a cluster."""
         return self.entries.get(identity)
-
-    @property
-    def commands(self) -> Commands:
-        """What finds events."""
-        return self._commands
 
     def status(self) -> Status:
         """Return what could not be read, and what happened last."""
@@ -180,8 +161,8 @@ class LiveSource:
 
     def _act_by(self, book: RuleBook) -> None:
         """Act by rules, and name again what they are about or were about."""
-        self._clusters.use_rules(book.acting())
-        for entry in list(self._clusters.entries.values()):
+        self._clusters.dedup.use_rules(book.acting())
+        for entry in list(self.entries.values()):
             if entry.mark is not None or self.rules.about(entry.pattern):
                 self._clusters.name_again(entry)
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 
 from stream_dedup.clock import US_PER_S, Clock, monotonic_s
@@ -52,7 +52,7 @@ from stream_dedup.tools.index_inspector.reader import (
 from stream_dedup.ui.finding import InKafka
 from stream_dedup.ui.patterns import STEP, Entry
 from stream_dedup.ui.rules import InRedis, SourceRules, mark_of
-from stream_dedup.ui.sources import Commands, Details, Name, Status, group_text
+from stream_dedup.ui.sources import Details, Name, Status, group_text
 from stream_dedup.volume.counts import BUCKETS, Axis, Counts
 
 TURN_S = 2.0
@@ -116,14 +116,14 @@ class RedisSource:
         self.axis = Axis(max(1, window_us // BUCKETS), slides=True)
         self.rules = SourceRules(InRedis(reader, name))
         self._applied: RuleBook | None = None
-        self._inspector: Inspector | None = None
+        self.inspector: Inspector | None = None
+        self.commands = InKafka()
         self._make_reader = reader
         self._recipe_of = recipe_of
         self._clock = clock
         self._namespace: Namespace | None = None
         self._incarnations: list[bytes | None] = []
         self._dedup: Deduplicator | None = None
-        self._commands = InKafka()
         self._looked_at: dict[int, float] = {}
         self._problem = ""
         self._watched = asyncio.Event()
@@ -132,7 +132,7 @@ class RedisSource:
 
     def _empty(self) -> None:
         """Begin with an empty copy."""
-        self._entries: dict[int, Entry] = {}
+        self.entries: dict[int, Entry] = {}
         self._closed: OrderedDict[int, None] = OrderedDict()
         self._growing: OrderedDict[int, None] = OrderedDict()
         self._again: deque[int] = deque()  # not found by the last scan, or changed
@@ -148,30 +148,15 @@ class RedisSource:
     def _reader(self) -> Reader:
         return self._make_reader()
 
-    @property
-    def inspector(self) -> Inspector | None:
-        """Compares events as the namespace's recipe does; None until that is known."""
-        return self._inspector
-
-    @property
-    def entries(self) -> Mapping[int, Entry]:
-        """All clusters by their ids."""
-        return self._entries
-
     def entry(self, identity: int) -> Entry | None:
         """Return a cluster."""
-        return self._entries.get(identity)
-
-    @property
-    def commands(self) -> Commands:
-        """What finds events."""
-        return self._commands
+        return self.entries.get(identity)
 
     def status(self) -> Status:
         """Return its state."""
         reading = ""
         if not self._rounds and not self._problem:
-            reading = f"{len(self._entries):,} clusters read so far"
+            reading = f"{len(self.entries):,} clusters read so far"
         problem = "; ".join(filter(None, (self._problem, self.rules.problem)))
         unread = max(0, self._total - self._events)
         return Status(problem, reading, self._events, self._since_us or None, unread=unread)
@@ -239,7 +224,7 @@ class RedisSource:
             sampled=tuple(sorted(sampled)[:MAX_SAMPLED]),
         )
         if numbers.gone:  # a tombstone has no texts: show what was read before
-            known = self._entries.get(identity)
+            known = self.entries.get(identity)
             shown = (
                 replace(summary, pattern=known.pattern, variant=known.variant) if known else summary
             )
@@ -266,11 +251,11 @@ class RedisSource:
     async def _open(self) -> Namespace:
         if self._namespace is None:
             namespace = await Namespace.find(self._reader, self.name)
-            recipe, known = self._recipe_of(namespace), self._inspector
+            recipe, known = self._recipe_of(namespace), self.inspector
             if recipe is None:
-                self._dedup = self._inspector = self._applied = None
+                self._dedup = self.inspector = self._applied = None
             elif known is None or recipe.digest != known.recipe.digest:
-                self._dedup, self._inspector = Deduplicator(recipe), Inspector(recipe)
+                self._dedup, self.inspector = Deduplicator(recipe), Inspector(recipe)
                 self._applied = None
             self._namespace = namespace
         return self._namespace
@@ -317,7 +302,7 @@ class RedisSource:
             return
         await asyncio.to_thread(dedup.use_rules, book.acting())
         self._applied = book
-        for number, entry in enumerate(list(self._entries.values()), 1):
+        for number, entry in enumerate(list(self.entries.values()), 1):
             if entry.mark is not None or self.rules.about(entry.pattern):
                 self._whole.add(entry.identity)
                 self._again.appendleft(entry.identity)
@@ -358,7 +343,7 @@ class RedisSource:
             return found
         self._scan = None
         self._rounds += 1
-        lost = (each.identity for each in self._entries.values() if each.open)
+        lost = (each.identity for each in self.entries.values() if each.open)
         self._again.extend(each for each in lost if each not in self._found)
         return []
 
@@ -366,7 +351,7 @@ class RedisSource:
         commands = []
         for identity in ids:
             packed = codec.pack_id(identity)
-            whole = identity not in self._entries or identity in self._whole
+            whole = identity not in self.entries or identity in self._whole
             self._whole.discard(identity)
             commands.append(("GET", shard.cluster(packed)) if whole else numbers_of(shard, packed))
         answers = await self._reader.many(shard.meta, commands)
@@ -376,7 +361,7 @@ class RedisSource:
             self._take(identity, answer, now_us)
 
     def _take(self, identity: int, stored: bytes | None, now_us: int) -> None:
-        entry = self._entries.get(identity)
+        entry = self.entries.get(identity)
         numbers, texts = unpack_numbers(stored), unpack_texts(stored)
         if numbers is None or numbers.events == 0:  # gone; or nothing was recorded yet
             if entry is not None:
@@ -419,7 +404,7 @@ class RedisSource:
         entry = Entry(identity, numbers.events, numbers.first_us, numbers.latest_us, read=now_us)
         entry.bytes = numbers.bytes
         self._name(entry, numbers, texts)
-        self._entries[identity] = entry
+        self.entries[identity] = entry
         self._events += numbers.events
         self._spread_past(entry, numbers, now_us)
         if not numbers.open:
@@ -460,7 +445,7 @@ class RedisSource:
         self._closed[entry.identity] = None
         while len(self._closed) > MAX_CLOSED:
             identity, _ = self._closed.popitem(last=False)
-            self._entries.pop(identity, None)
+            self.entries.pop(identity, None)
 
 
 RecipeOf = Callable[[Namespace], Recipe | None]
