@@ -250,7 +250,7 @@ class Pages:
         source = self._source(request)
         form = await _form(request)
         seen = form.pop("seen_list", "")
-        query = _query(form)
+        query = _chosen(form, Query)
         groups, levels = self._lists[source.name].choices()
         html = self._templates.get_template("rows.html").render(
             it=await self._list(source, query), groups=groups, levels=levels, source=source
@@ -314,7 +314,7 @@ class Pages:
 
     async def compared(self, request: Request) -> Response:
         """The page that compares two periods, or files."""
-        source, chosen = self._source(request), _chosen(request)
+        source, chosen = self._source(request), _chosen(request.query_params, Chosen)
         problem = ""
         try:
             found = await self._changes(source, chosen)
@@ -383,7 +383,7 @@ class Pages:
     async def undo_rule(self, request: Request) -> Response:
         """Undo a rule, from a form."""
         source = self._source(request)
-        form = {name: values[-1] for name, values in (await _fields(request)).items()}
+        form = await _form(request)
         self._check_form(request, source, form)
         given = {name: form.get(name, "").strip() for name in ("author", "reason")}
         undoing = self._undoing(request, _converted(given, NewUndo))
@@ -500,16 +500,13 @@ class Pages:
         """A list."""
         source = self._source(request)
         if request.method == "POST":
-            try:
-                query = msgspec.json.decode(await request.body() or b"{}", type=Query)
-            except msgspec.MsgspecError as error:
-                raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
+            query = await _decoded(request, Query)
         else:
             fields = dict(request.query_params)
             if not fields.keys().isdisjoint({"words", "group"}):
                 problem = "send words and group by POST: nothing of an event belongs in an address"
                 raise HTTPException(HTTPStatus.BAD_REQUEST, problem)
-            query = _query(fields)
+            query = _chosen(fields, Query)
         return _json(await self._list(source, query))
 
     async def api_pattern(self, request: Request) -> Response:
@@ -542,7 +539,7 @@ class Pages:
         """Two periods, or files, compared."""
         source = self._source(request)
         try:
-            return _json(await self._changes(source, _chosen(request)))
+            return _json(await self._changes(source, _chosen(request.query_params, Chosen)))
         except ValueError as error:
             raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
 
@@ -770,16 +767,26 @@ def _log_failure(task: asyncio.Task[None]) -> None:
         log.error("%s failed; start the application again", task.get_name(), exc_info=error)
 
 
-def _converted(given: Mapping[str, object], kind: type[T]) -> T:
+def _converted(given: Mapping[str, object], kind: type[T], *, strict: bool = True) -> T:
     """Make a change of what a form has sent.
 
     Raises:
         HTTPException: it is not valid.
     """
     try:
-        return msgspec.convert(given, kind)
+        return msgspec.convert(given, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
+
+
+def _chosen(fields: Mapping[str, str], kind: type[T]) -> T:
+    """Read what is asked for, from the fields of a form or an address; empty ones are not given.
+
+    Raises:
+        HTTPException: it is not valid.
+    """
+    given = {name: value for name, value in fields.items() if value}
+    return _converted(given, kind, strict=False)
 
 
 async def _body(request: Request, kind: type[T]) -> T:
@@ -791,35 +798,18 @@ async def _body(request: Request, kind: type[T]) -> T:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         problem = "send JSON, with Content-Type: application/json"
         raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, problem)
+    return await _decoded(request, kind)
+
+
+async def _decoded(request: Request, kind: type[T]) -> T:
+    """Decode the body of a request.
+
+    Raises:
+        HTTPException: it is not valid.
+    """
     try:
         return msgspec.json.decode(await request.body() or b"{}", type=kind)
     except msgspec.MsgspecError as error:
-        raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
-
-
-def _chosen(request: Request) -> Chosen:
-    """Read what is compared.
-
-    Raises:
-        HTTPException: it is not valid.
-    """
-    given = {name: value for name, value in request.query_params.items() if value}
-    try:
-        return msgspec.convert(given, Chosen, strict=False)
-    except msgspec.ValidationError as error:
-        raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
-
-
-def _query(fields: dict[str, str]) -> Query:
-    """Read a query from the fields of a form.
-
-    Raises:
-        HTTPException: it is not valid.
-    """
-    try:
-        return msgspec.convert({name: value for name, value in fields.items() if value},
-                               Query, strict=False)  # fmt: skip
-    except msgspec.ValidationError as error:
         raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
 
 
