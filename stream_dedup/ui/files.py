@@ -52,9 +52,7 @@ class FileSource:
         self.name = "files"
         self.inputs = [PurePath(path).name for path in paths]
         self.title = ", ".join(self.inputs[:3])
-        self.rules = rules or SourceRules(
-            hint="start stream-dedup ui with --rules FILE to decide here; FILE may be a new one"
-        )
+        self.rules = rules or SourceRules()
         self.inspector = Inspector(recipe)
         self.commands = InFiles(paths)
         self._new_pass = partial(Pass, paths, recipe, reading, max_clusters)
@@ -114,7 +112,7 @@ class FileSource:
         task: asyncio.Task[None] | None = None
         try:
             while True:
-                await self._look_at_rules()
+                self._problem = await self.rules.look()
                 if task is not None and task.done():
                     task.result()  # an error that it did not expect
                 if book is not self.rules.book:
@@ -126,13 +124,6 @@ class FileSource:
                 await asyncio.sleep(LOOK_S)
         finally:
             self._reading.stop.set()
-
-    async def _look_at_rules(self) -> None:
-        try:
-            await self.rules.refresh()
-            self._problem = ""
-        except StreamDedupError as error:
-            self._problem = str(error)
 
     async def _read(self, rules: Sequence[PatternRule]) -> None:
         """Read the files; what was read before is shown until all is read."""

@@ -24,7 +24,7 @@ from stream_dedup.cli.inputs import POLL_S, Input, open_input, turns
 from stream_dedup.clock import US_PER_S, Clock
 from stream_dedup.clustering.comparison import Inspector
 from stream_dedup.emit.summaries import iso_time
-from stream_dedup.errors import InputError, StreamDedupError
+from stream_dedup.errors import InputError
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.io.decoder import DecoderOptions, Events
 from stream_dedup.model import Partition
@@ -87,9 +87,7 @@ class LiveSource:
         self.name = "live"
         names = ["standard input" if path == "-" else PurePath(path).name for path in paths[:3]]
         self.title = ", ".join(names)
-        self.rules = rules or SourceRules(
-            hint="start stream-dedup ui with --rules FILE to decide here; FILE may be a new one"
-        )
+        self.rules = rules or SourceRules()
         self._paths = paths
         self.axis = Axis(max(1, window_us // BUCKETS), slides=True)
         self.inspector = Inspector(recipe)
@@ -149,11 +147,7 @@ class LiveSource:
 
     async def _follow_rules(self) -> None:
         """Take up rules that have changed."""
-        try:
-            await self.rules.refresh()
-            self._problem = ""
-        except StreamDedupError as error:
-            self._problem = str(error)
+        self._problem = await self.rules.look()
         book = self.rules.book
         if book is not self._applied:
             self._applied = book

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from stream_dedup.cli.rules import FilePlace
 from stream_dedup.deduplicator import Deduplicator
-from stream_dedup.errors import RuleError
+from stream_dedup.errors import RuleError, StreamDedupError
 from stream_dedup.features.fields import decoded
 from stream_dedup.index.redis.rules import RedisRules
 from stream_dedup.rules.book import RuleBook
@@ -22,6 +22,9 @@ from stream_dedup.rules.model import PatternRule, RuleKind
 from stream_dedup.rules.ruleset import is_outcome
 from stream_dedup.rules.template import Template, read_pattern, words_of
 from stream_dedup.tools.index_inspector.reader import Reader
+
+NO_PLACE = "start stream-dedup ui with --rules FILE to decide here; FILE may be a new one"
+"""How to get a place for rules."""
 
 
 class Place(Protocol):
@@ -177,7 +180,7 @@ class SourceRules:
         problem: why they cannot be read now; empty if they can.
     """
 
-    def __init__(self, place: Place | None = None, hint: str = "") -> None:
+    def __init__(self, place: Place | None = None, hint: str = NO_PLACE) -> None:
         self.place = place
         self.hint = hint
         self.book = RuleBook()
@@ -208,6 +211,14 @@ class SourceRules:
         except RuleError as error:
             self.problem = str(error)
         self._version = version
+
+    async def look(self) -> str:
+        """Do the same, and return why they cannot be read now; empty if they can."""
+        try:
+            await self.refresh()
+        except StreamDedupError as error:
+            return str(error)
+        return ""
 
     async def change(self, edit: Callable[[RuleBook], RuleBook]) -> None:
         """Change the rules.
