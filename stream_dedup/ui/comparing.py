@@ -64,11 +64,6 @@ class Compared(NamedTuple):
     old: int
     new: int
 
-    @property
-    def patterns(self) -> int:
-        """Patterns that have events in one of the sides."""
-        return len(self.entries)
-
 
 def sides_of(
     chosen: Chosen, axis: Axis, files: int, entries: Iterable[Entry], *, has_times: bool

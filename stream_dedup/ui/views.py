@@ -690,7 +690,7 @@ def change_list(source: Source, entries: Sequence[Entry], sides: Sides) -> Chang
         Side(*names[0], found.old),
         Side(*names[1], found.new),
         "events" if sides.files else "time",
-        found.patterns,
+        len(found.entries),
         sum(each.sure for each in found.changes),
         len(found.changes),
         [

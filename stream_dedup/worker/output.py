@@ -111,11 +111,6 @@ class OutputBuilder:
         # Unreadable events cannot pass: they have no value.
         self._refused = {UNREADABLE} if config.on_poison == "pass" else {*INVALID, UNREADABLE}
 
-    @property
-    def topics(self) -> list[str]:
-        """The topics that output goes to."""
-        return sorted(self._config.output_topics)
-
     # ------------------------------------------------------------ events
 
     def batch(

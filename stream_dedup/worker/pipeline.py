@@ -226,7 +226,7 @@ class Pipeline:
         Raises:
             BrokerRefused: a topic does not exist.
         """
-        for topic in self._output.topics:
+        for topic in sorted(self.context.config.output_topics):
             await self.context.sink.topic(topic)
 
     async def _refresh_topics(self) -> None:

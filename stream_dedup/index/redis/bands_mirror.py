@@ -132,12 +132,8 @@ class BandsMirror(Mirror):
 def _keys(group: int, fingerprint: int) -> list[bytes]:
     """The keys of a fingerprint, each with its band and the group."""
     start = group.to_bytes(2, "big")
-    keys = _cut(fingerprint.to_bytes(BITS // 8, "big"))
+    keys = _EACH_KEY.unpack(fingerprint.to_bytes(BITS // 8, "big"))
     return [b"%c%b%b" % (band, start, key) for band, key in enumerate(keys)]
-
-
-def _cut(fingerprint: bytes) -> tuple[bytes, ...]:
-    return _EACH_KEY.unpack(fingerprint)
 
 
 async def read_clusters(

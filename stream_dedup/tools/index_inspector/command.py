@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console
@@ -322,7 +322,7 @@ def call(options: dict[str, Any], work: Callable[[Reader, Progress], Awaitable[T
     except RecipeError:
         raise
     except (StreamDedupError, ValueError) as error:
-        _fail(str(error))
+        raise Failed(str(error)) from error
 
 
 def reader_factory(options: dict[str, Any]) -> Callable[[], Reader]:
@@ -334,12 +334,10 @@ def reader_factory(options: dict[str, Any]) -> Callable[[], Reader]:
     try:
         from stream_dedup.tools.index_inspector.reader import Reader  # noqa: PLC0415 -- an extra
     except ImportError as error:
-        _fail(f"the Redis client is not installed ({error}); pip install 'stream-dedup[redis]'")
+        raise Failed(
+            f"the Redis client is not installed ({error}); pip install 'stream-dedup[redis]'"
+        ) from error
     return lambda: redis_client(options, Reader)
-
-
-def _fail(message: str) -> NoReturn:
-    raise Failed(message)
 
 
 @contextmanager
