@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from stream_dedup import __version__
+from stream_dedup import __version__, signals
 from stream_dedup.clock import Clock, SystemClock, monotonic_s
 from stream_dedup.config import Config, PipelineConfig
 from stream_dedup.engine.engine import Engine
@@ -89,7 +89,7 @@ async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: St
         not_ready = next((f"waits: {reason.name}" for reason in health.reasons()), "")
         line.show(Status.of([each.stats() for each in pipelines], not_ready), monotonic_s())
 
-    async def make_pipelines(server: RedisClient | None) -> list[Pipeline]:
+    async def make_pipelines(server: RedisClient | None) -> None:
         made = []
         for section in config.pipelines:
             traces: Traces | None = None
@@ -98,23 +98,16 @@ async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: St
             made.append(
                 await make_pipeline(config, section, metrics, health, server, traces=traces)
             )
-        return made
+        pipelines.extend(made)
 
     every_second = asyncio.create_task(
         run_every_second(health.beat, tick, recent.update, show_status)
     )
     try:
-        with stop.on_signals():
+        with signals.handled(stop.signalled):
             async with connect_redis(config) as server:
-                making = asyncio.create_task(make_pipelines(server))
-                stopped = asyncio.create_task(stop.wait())
-                await asyncio.wait({making, stopped}, return_when=asyncio.FIRST_COMPLETED)
-                stopped.cancel()
-                if not making.done():
-                    making.cancel()
-                    return
-                pipelines += making.result()
-                await run_pipelines(pipelines, health, stop, once=once)
+                if await signals.ended_before(stop, make_pipelines(server)):
+                    await run_pipelines(pipelines, health, stop, once=once)
     finally:
         every_second.cancel()
         await asyncio.to_thread(http.stop)

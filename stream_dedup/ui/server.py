@@ -68,16 +68,10 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        loop, numbers = asyncio.get_running_loop(), signals.ending()
-        for number in numbers:
-            loop.add_signal_handler(number, self._stop)
-        try:
+        with signals.handled(self._stop):
             yield
-        finally:
-            for number in numbers:
-                loop.remove_signal_handler(number)
 
-    def _stop(self) -> None:
+    def _stop(self, _number: int) -> None:
         self.force_exit = self.should_exit
         self.should_exit = True
 

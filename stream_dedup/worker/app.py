@@ -8,13 +8,11 @@ orchestrator restarts it and sees the reason.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from stream_dedup import signals
 from stream_dedup.worker.pipeline import Pipeline
 from stream_dedup.worker.telemetry.health import START, Health
 
@@ -24,36 +22,18 @@ SIGNAL_EXIT_CODE = 128
 """A shell adds this to the number of the signal that ended a process."""
 
 
-class StopRequest:
-    """Whether the worker should stop. A signal requests it; a second signal ends the process."""
+class StopRequest(asyncio.Event):
+    """Set when the worker should stop. A signal requests it; a second signal ends the process."""
 
-    def __init__(self) -> None:
-        self._requested = asyncio.Event()
-
-    @contextlib.contextmanager
-    def on_signals(self) -> Iterator[None]:
-        """Handle the signals that end a worker."""
-        loop, numbers = asyncio.get_running_loop(), signals.ending()
-        for number in numbers:
-            loop.add_signal_handler(number, self._on_signal, number)
-        try:
-            yield
-        finally:
-            for number in numbers:
-                loop.remove_signal_handler(number)
-
-    def _on_signal(self, number: int) -> None:
+    def signalled(self, number: int) -> None:
+        """Take a signal that ends a worker."""
         name = signal.Signals(number).name
-        if self._requested.is_set():
+        if self.is_set():
             log.warning("%s again: ending at once", name)
             logging.shutdown()
             os._exit(SIGNAL_EXIT_CODE + number)
         log.info("%s: finishing what is on its way; once more to end at once", name)
-        self._requested.set()
-
-    async def wait(self) -> None:
-        """Wait until the worker should stop."""
-        await self._requested.wait()
+        self.set()
 
 
 async def run_pipelines(
@@ -65,7 +45,7 @@ async def run_pipelines(
         StreamDedupError: the reason why the first of them ended.
     """
     running = [asyncio.create_task(pipeline.run(once=once)) for pipeline in pipelines]
-    ended = asyncio.create_task(_all_or_first_error(running))
+    ended = asyncio.create_task(asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION))
     stopping = asyncio.create_task(stop.wait())
     health.ready(START)
     try:
@@ -78,10 +58,6 @@ async def run_pipelines(
     for error in done:
         if isinstance(error, BaseException):
             raise error
-
-
-async def _all_or_first_error(running: Sequence[asyncio.Task[None]]) -> None:
-    await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
 
 
 async def run_every_second(*works: Callable[[], Awaitable[None] | None]) -> None:

@@ -32,7 +32,7 @@ Summaries are sent beside this; see `summaries`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -45,6 +45,7 @@ from stream_dedup.io.base import Records, Refusal
 from stream_dedup.io.decoder import INVALID, RECORD_REASONS, UNREADABLE
 from stream_dedup.metrics import start_at_zero
 from stream_dedup.model import Partition
+from stream_dedup.signals import ended_before
 from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.context import Context
 from stream_dedup.worker.output import OutputBuilder
@@ -178,7 +179,7 @@ class Pipeline:
                 self._load_topics,
                 partial(context.source.start, assignment),
             ):
-                if not await self._started(start):
+                if not await ended_before(self._stopping, context.with_retries("kafka", start)):
                     return
             stages = [self._poll(), self._prepare(), self._commit()]
             beside = [
@@ -242,18 +243,6 @@ class Pipeline:
             await asyncio.sleep((every_us - context.engine.clock.now_us() % every_us) / US_PER_S)
             await context.with_retries("topics", context.sink.refresh)
             await self._assignment.reopen_created_again()
-
-    async def _started(self, start: Callable[[], Awaitable[None]]) -> bool:
-        """Call `start`, with retries; False if the pipeline is to stop meanwhile."""
-        starting = asyncio.create_task(self.context.with_retries("kafka", start))
-        stopping = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if starting.done():
-            starting.result()
-            return True
-        starting.cancel()
-        return False
 
     async def _wait_for_end(self, *, once: bool) -> None:
         if once:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
 import subprocess
 import sys
 
 import pytest
+
+from stream_dedup.signals import ended_before, handled
 
 NAMES = "from stream_dedup import signals; print(*(each.name for each in signals.ending()))"
 
@@ -23,3 +27,41 @@ def test_a_hangup_does_not_end_what_nohup_started(*, ignored: bool, expected: st
     finally:
         signal.signal(signal.SIGHUP, before)
     assert done.stdout.strip() == expected
+
+
+def test_a_handler_gets_the_number_of_each_signal_until_its_end() -> None:
+    came: list[int] = []
+    before = signal.getsignal(signal.SIGUSR1)
+
+    async def run() -> None:
+        event = asyncio.Event()
+
+        def handler(number: int) -> None:
+            came.append(number)
+            event.set()
+
+        with handled(handler, (signal.SIGUSR1,)):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            await event.wait()
+
+    asyncio.run(run())
+    assert came == [signal.SIGUSR1]
+    assert signal.getsignal(signal.SIGUSR1) == before
+
+
+def test_work_ends_unless_the_event_comes_first() -> None:
+    ended: list[bool] = []
+
+    async def fails() -> None:
+        raise LookupError
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        ended.append(await ended_before(stop, asyncio.sleep(0)))
+        with pytest.raises(LookupError):
+            await ended_before(stop, fails())
+        stop.set()
+        ended.append(await ended_before(stop, asyncio.sleep(3600)))
+
+    asyncio.run(run())
+    assert ended == [True, False]

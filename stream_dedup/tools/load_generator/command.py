@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
 import sys
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import msgspec
 
+from stream_dedup import signals
 from stream_dedup.cli.common import (
     config_option,
     load_config,
@@ -131,9 +130,10 @@ async def _produce(config: Config, lines: Samples, options: dict[str, Any]) -> i
         clock=SystemClock(),
     )
     shown = _Shown(options["topic"], on=not options["quiet"] and sys.stderr.isatty())
-    with _signals() as stop:
+    stop = _Stop()
+    with signals.handled(stop.signalled, (signal.SIGINT, signal.SIGTERM)):
         try:
-            await _unless(stop, sink.start())
+            await signals.ended_before(stop, sink.start())
             await generator.run(stop, shown.tick)
         finally:
             shown.clear()
@@ -178,30 +178,6 @@ class _Stop(asyncio.Event):
             os._exit(SIGNALLED + number)
         self.number = number
         self.set()
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[_Stop]:
-    """Yield an event that SIGINT and SIGTERM set."""
-    loop, stop = asyncio.get_running_loop(), _Stop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, partial(stop.signalled, number))
-    try:
-        yield stop
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-
-async def _unless(stop: _Stop, work: Any) -> None:  # noqa: ANN401 -- any coroutine
-    """Run a coroutine, unless a signal comes first."""
-    doing, waiting = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
-    await asyncio.wait({doing, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if doing.done():
-        doing.result()
-    doing.cancel()
 
 
 class _Shown:
