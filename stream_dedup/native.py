@@ -13,7 +13,9 @@ import os
 import warnings
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 EXTENSIONS = (
     "columnar._native",
@@ -47,6 +49,13 @@ def extension(name: str) -> Any:  # noqa: ANN401 -- a compiled module has no typ
         return import_module(f"stream_dedup.{name}")
     except ImportError:
         return None
+
+
+def native_or(name: str, member: str, reference: T) -> T:
+    """Return a member of one of `EXTENSIONS`, or the reference where the extension is not used."""
+    native = extension(name)
+    found: T = getattr(native, member) if native else reference
+    return found
 
 
 @cache

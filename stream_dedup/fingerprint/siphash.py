@@ -25,7 +25,7 @@ import secrets
 from collections.abc import Callable
 from struct import iter_unpack, unpack
 
-from stream_dedup.native import extension
+from stream_dedup.native import native_or
 
 MASK64 = (1 << 64) - 1
 
@@ -121,6 +121,4 @@ def _round(v0: int, v1: int, v2: int, v3: int) -> tuple[int, int, int, int]:
 
 def fastest_siphash() -> Callable[[HashKey, bytes], int]:
     """Return the native function of the same result, where the kernel was built."""
-    native = extension("fingerprint._kernel")
-    made: Callable[[HashKey, bytes], int] = native.siphash if native else siphash
-    return made
+    return native_or("fingerprint._kernel", "siphash", siphash)

@@ -52,7 +52,7 @@ from struct import Struct
 from sys import byteorder
 from typing import NamedTuple, Protocol
 
-from stream_dedup.native import extension
+from stream_dedup.native import native_or
 from stream_dedup.tables import sketches
 from stream_dedup.tables.permutation import Layout
 
@@ -347,10 +347,9 @@ def check_slices(slices: int) -> None:
 
 def make_entries(layout: Layout, slices: int) -> Entries:
     """Make the native entries, or the reference where they are not used."""
-    native = extension("tables._native")
     make: type[Entries]
     if layout.width > MAX_WIDTH:
-        make = native.NativeBandEntries if native else ReferenceBandEntries
+        make = native_or("tables._native", "NativeBandEntries", ReferenceBandEntries)
     else:
-        make = native.NativeEntries if native else ReferenceEntries
+        make = native_or("tables._native", "NativeEntries", ReferenceEntries)
     return make(layout, slices)

@@ -42,7 +42,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
-from stream_dedup.native import extension
+from stream_dedup.native import native_or
 
 SKETCH = 128
 """Hashes in a sketch, at most."""
@@ -130,16 +130,12 @@ def reference_unpack(packed: bytes) -> bytes:
 
 def fastest_pack() -> Callable[[bytes], bytes]:
     """Return the native function of the same result, where it was built."""
-    native = extension("tables._native")
-    found: Callable[[bytes], bytes] = native.pack_sketch if native else reference_pack
-    return found
+    return native_or("tables._native", "pack_sketch", reference_pack)
 
 
 def fastest_unpack() -> Callable[[bytes], bytes]:
     """Return the native function of the same result, where it was built."""
-    native = extension("tables._native")
-    found: Callable[[bytes], bytes] = native.unpack_sketch if native else reference_unpack
-    return found
+    return native_or("tables._native", "unpack_sketch", reference_unpack)
 
 
 def features(sketched: bytes) -> int:
@@ -207,15 +203,9 @@ def reference_alike(pairs: Sequence[int], sketches: Sequence[bytes], jaccard: fl
 
 def fastest_alike() -> Callable[[array[int], list[bytes], float], array[int]]:
     """Return the native function of the same result, where it was built."""
-    native = extension("tables._native")
-    found: Callable[[array[int], list[bytes], float], array[int]] = (
-        native.alike if native else reference_alike
-    )
-    return found
+    return native_or("tables._native", "alike", reference_alike)
 
 
 def fastest_jaccard() -> Callable[[bytes, bytes], float]:
     """Return the native function of the same result, where it was built."""
-    native = extension("tables._native")
-    found: Callable[[bytes, bytes], float] = native.jaccard if native else reference_jaccard
-    return found
+    return native_or("tables._native", "jaccard", reference_jaccard)

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from itertools import islice, zip_longest
 from typing import NamedTuple, Protocol
 
-from stream_dedup.native import extension
+from stream_dedup.native import native_or
 from stream_dedup.tables import sketches as sketching
 from stream_dedup.tables.permutation import Layout
 
@@ -261,13 +261,9 @@ class ReferenceBandTables:
 
 def make_band_tables(bands: Bands) -> BandTables:
     """Make the native tables of bands, or the reference where they are not used."""
-    native = extension("tables._native")
-    tables: BandTables = (native.NativeBandTables if native else ReferenceBandTables)(bands)
-    return tables
+    return native_or("tables._native", "NativeBandTables", ReferenceBandTables)(bands)
 
 
 def make_tables(layout: Layout) -> Tables:
     """Make the native tables, or the reference where they are not used."""
-    native = extension("tables._native")
-    make: type[Tables] = native.NativeTables if native else ReferenceTables
-    return make(layout)
+    return native_or("tables._native", "NativeTables", ReferenceTables)(layout)

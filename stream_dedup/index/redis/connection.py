@@ -40,17 +40,12 @@ from redis.maint_notifications import MaintNotificationsConfig
 
 from stream_dedup.errors import IndexRefused
 from stream_dedup.index.redis.address import Address
+from stream_dedup.native import native_or
 
-pack_command: Callable[[tuple[Any, ...]], bytes] | None = None
+pack_command: Callable[[tuple[Any, ...]], bytes] | None = native_or(
+    "index.redis._resp", "pack_command", None
+)
 """Packs a command natively; None where the extension was not built, or is not wanted."""
-
-if not os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
-    try:
-        from stream_dedup.index.redis import _resp
-    except ImportError:
-        pass  # `fingerprint.kernel` warns: the extensions are built together, or none is
-    else:
-        pack_command = _resp.pack_command
 
 Client = driver.Redis | driver.RedisCluster
 

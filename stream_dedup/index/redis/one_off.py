@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 from stream_dedup.clustering.learning import OWN
 from stream_dedup.index.redis import layouts
-from stream_dedup.native import extension
+from stream_dedup.native import native_or
 
 Row = tuple[bytes, int, int]
 """The keys of a pattern (`fingerprint.one_off.pack`), the hash of its group, and the id of the
@@ -82,8 +82,4 @@ def reference_pack_patterns(rows: Sequence[Row], shift: int) -> bytes:
 
 def fastest_pack_patterns() -> Callable[[Sequence[Row], int], bytes]:
     """Return the native function of the same result, where it was compiled."""
-    native = extension("index.redis._one_off")
-    pack: Callable[[Sequence[Row], int], bytes] = (
-        native.pack_patterns if native else reference_pack_patterns
-    )
-    return pack
+    return native_or("index.redis._one_off", "pack_patterns", reference_pack_patterns)
