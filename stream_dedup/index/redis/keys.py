@@ -173,29 +173,13 @@ class ShardKeys:
 
     def __post_init__(self) -> None:
         prefix = f"{PREFIX}:{{{self.namespace}:{self.number}}}:".encode()
-        names = {
-            "prefix": b"",
-            "meta": b"meta",
-            "expiry": b"expiry",
-            "recency": b"recency",
-            "due": b"due",
-            "leases": b"leases",
-            "gone": b"gone",
-            "garbage": b"garbage",
-            "inserted": b"inserted",
-            "heads": b"heads",
-            "rules": b"rules",
-            "patterns": b"patterns",
-            "pattern_names": b"pattern-names",
-            "pattern_seen": b"pattern-seen",
-            "pattern_due": b"pattern-due",
-            "pattern_events": b"pattern-events",
-            "begun": b"begun",
-            "held": b"held",
-            "preparing": b"preparing",
-        }
-        for name, key in names.items():
-            object.__setattr__(self, name, prefix + key)
+        names = (
+            "meta expiry recency due leases gone garbage inserted heads rules patterns "
+            "pattern_names pattern_seen pattern_due pattern_events begun held preparing"
+        )
+        object.__setattr__(self, "prefix", prefix)
+        for name in names.split():
+            object.__setattr__(self, name, prefix + name.replace("_", "-").encode())
         fixed = (
             self.expiry, self.recency, self.due, self.leases, self.gone, self.garbage,
             self.inserted, self.heads, self.held, self.preparing,

@@ -26,10 +26,10 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import Limits, check_width
-from stream_dedup.index.redis import codec, scripts
+from stream_dedup.index.redis import codec, layouts, scripts
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
-from stream_dedup.tables.entries import MAX_SLICES, make_entries
+from stream_dedup.tables.entries import MAX_SLICES, Entries, make_entries
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.planner import REDIS, choose
 
@@ -92,6 +92,31 @@ def plan_layout(
 def _slices(entries: int, most: int) -> int:
     """Return how many slices hold so many entries, at most so many each on average."""
     return min(1 << max(0, (entries - 1) // most).bit_length(), MAX_SLICES)
+
+
+def pack_rules(
+    recipe: Recipe,
+    layout: NamespaceLayout,
+    limits: Limits,
+    entries: Entries,
+    search_work: int = 0,
+) -> bytes:
+    """Pack what counts as near; see `layouts.RULES`."""
+    return layouts.RULES.struct.pack(
+        layout.k,
+        recipe.match.jaccard,
+        recipe.match.aliases,
+        limits.max_candidates,
+        limits.max_verified,
+        entries.prefix_bytes,
+        entries.member_bytes,
+        layout.table_layout.tables,
+        CALL_WORK,
+        search_work,
+        recipe.match.learn,
+        layout.exact_slices.bit_length() - 1,
+        layout.record_slices.bit_length() - 1,
+    )
 
 
 def read_layout(namespace: str, key: bytes, stored: bytes | None) -> NamespaceLayout:

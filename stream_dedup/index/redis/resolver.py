@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from stream_dedup.clock import monotonic_s
@@ -27,7 +27,7 @@ from stream_dedup.index.redis.mirror import (
     read_tables,
     read_wanted,
 )
-from stream_dedup.index.redis.namespace import CALL_WORK
+from stream_dedup.index.redis.namespace import CALL_WORK, pack_rules
 from stream_dedup.index.redis.runner import ScriptRunner
 from stream_dedup.index.redis.scripts import Argument
 from stream_dedup.tables.permutation import Layout
@@ -118,23 +118,10 @@ class Resolver:
             most_verified, search_work = min(most_verified, MAX_VERIFIED), BANDS_SEARCH_WORK
         else:
             self._mirror_layout = choose(layout.width, layout.k, max(1, each), MEMORY).layout
-        match, tables = recipe.match, layout.table_layout.tables
+        tables = layout.table_layout.tables
         self._insert_work, self._search_work = INSERT_WORK * tables, 3 * tables + 14
-        self._rules = layouts.RULES.struct.pack(
-            layout.k,
-            match.jaccard,
-            match.aliases,
-            limits.max_candidates,
-            most_verified,
-            packer.entries.prefix_bytes,
-            packer.entries.member_bytes,
-            tables,
-            CALL_WORK,
-            search_work,
-            match.learn,
-            layout.exact_slices.bit_length() - 1,
-            layout.record_slices.bit_length() - 1,
-        )
+        limits = replace(limits, max_verified=most_verified)
+        self._rules = pack_rules(recipe, layout, limits, packer.entries, search_work)
 
     @property
     def mirrored(self) -> int:

@@ -28,11 +28,11 @@ from stream_dedup.clock import US_PER_S
 from stream_dedup.errors import IndexFull, RecipeError
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits, Query, opened_id
-from stream_dedup.index.redis import layouts, scripts
+from stream_dedup.index.redis import scripts
 from stream_dedup.index.redis.client import Arguments, RedisClient
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.keys import NamespaceLayout
-from stream_dedup.index.redis.namespace import CALL_WORK
+from stream_dedup.index.redis.namespace import CALL_WORK, pack_rules
 from stream_dedup.index.redis.runner import ScriptRunner
 from stream_dedup.index.redis.scripts import Argument, Script
 from stream_dedup.index.redis.steps import Steps
@@ -155,22 +155,7 @@ class SpreadClusters:
         self._max_verified = limits.max_verified
         self._namespace = namespace
         self._script = script
-        match, tables = recipe.match, layout.table_layout
-        self._rules = layouts.RULES.struct.pack(
-            layout.k,
-            match.jaccard,
-            match.aliases,
-            limits.max_candidates,
-            limits.max_verified,
-            packer.entries.prefix_bytes,
-            packer.entries.member_bytes,
-            tables.tables,
-            CALL_WORK,
-            0,
-            0,
-            layout.exact_slices.bit_length() - 1,
-            layout.record_slices.bit_length() - 1,
-        )
+        self._rules = pack_rules(recipe, layout, limits, packer.entries)
 
     def identity(self, query: Query) -> int:
         """Return the id of the cluster that a query would open."""
