@@ -35,7 +35,7 @@ from operator import itemgetter
 from stream_dedup.features.lines import LineReader, learned_words
 from stream_dedup.features.outcome_fields import split
 from stream_dedup.features.patterns import Patterns, readable
-from stream_dedup.features.recipe import Recipe
+from stream_dedup.features.recipe import MAX_LEARNED_WORDS, Recipe
 from stream_dedup.features.tokens import Token
 from stream_dedup.features.traces import WRITTEN_LINE_END, lines_of, trace_of
 from stream_dedup.model import SlotValues, Variables
@@ -48,9 +48,6 @@ MAX_VALUES = 5
 
 MAX_VALUE = 64
 """Characters of a value."""
-
-MAX_WORDS = 48
-"""Words of an event that may be learned: `fingerprint.one_off.MAX_WORDS`."""
 
 _MAX_BYTES = 2_048
 _CERTAIN = 1.96
@@ -172,7 +169,8 @@ class Slots:
         parts = self._parts(self._reader.read(line, lists=False).tokens) or []
         known = {token.text for part in parts for token in part if not token.variable}
         words = [token.text for token in self._reader.read(line).tokens if not token.variable]
-        return sum(1 << number for number, word in enumerate(words[:MAX_WORDS]) if word in known)
+        learnable = words[:MAX_LEARNED_WORDS]
+        return sum(1 << number for number, word in enumerate(learnable) if word in known)
 
     def _by_words(self, line: bytes) -> list[bytes] | None:
         """Cut a line at the words of the first event."""

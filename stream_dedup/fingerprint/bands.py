@@ -40,7 +40,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection
 
-from stream_dedup.fingerprint.hashing import MASK32, MASK64, hash128
+from stream_dedup.fingerprint.hashing import MASK32, hash128, mix
 
 BANDS = 16
 ROWS = 3
@@ -83,16 +83,9 @@ def fingerprint(hashes: Collection[int], seed: int = 0) -> int:
     value = 0
     for band in range(BANDS):
         first, second, third = least[ROWS * band : ROWS * (band + 1)]
-        key = _mixed(_mixed(first | second << 32) ^ third) >> 64 - _KEY_BITS
+        key = mix(mix(first | second << 32) ^ third) >> 64 - _KEY_BITS
         value = value << _KEY_BITS | key
     return value
-
-
-def _mixed(x: int) -> int:
-    """Return the end of MurmurHash3, a permutation of 64-bit numbers."""
-    x = (x ^ x >> 33) * 0xFF51AFD7ED558CCD & MASK64
-    x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53 & MASK64
-    return x ^ x >> 33
 
 
 def keys(value: int) -> tuple[int, ...]:

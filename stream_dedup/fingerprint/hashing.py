@@ -41,6 +41,17 @@ def hash_sequence(lows: Sequence[int], seed: int = 0) -> tuple[int, int]:
     return hash128(struct.pack(f"<{len(lows)}Q", *lows), seed)
 
 
+def mix(value: int) -> int:
+    """Return the finaliser of MurmurHash3: every bit depends on every bit.
+
+    >>> f"{mix(1):016x}"
+    'b456bcfc34c2cb2c'
+    """
+    value = (value ^ value >> 33) * 0xFF51_AFD7_ED55_8CCD & MASK64
+    value = (value ^ value >> 33) * 0xC4CE_B9FE_1A85_EC53 & MASK64
+    return value ^ value >> 33
+
+
 def java(data: bytes) -> int:
     """Return Java's ``String.hashCode`` of a UTF-8 text: 32 bits, as an unsigned number.
 

@@ -47,6 +47,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from stream_dedup.features.recipe import MAX_LEARNED_WORDS
+from stream_dedup.fingerprint.hashing import MASK64, mix
 
 REPEATED = 64
 """Added to a slot's number, where it stands for all places of a word."""
@@ -68,7 +69,6 @@ KEY_BASE = 0x9E37_79B9_7F4A_7C15
 LEAST_BITS = 16
 """The high bits of a key: of the least two hashes."""
 
-_MASK = (1 << 64) - 1
 _BYTE = 0xFF
 
 
@@ -102,24 +102,13 @@ class WordSlot(NamedTuple):
     value: int
 
 
-def mix(value: int) -> int:
-    """Return the finaliser of MurmurHash3: every bit depends on every bit.
-
-    >>> f"{mix(1):016x}"
-    'b456bcfc34c2cb2c'
-    """
-    value = (value ^ value >> 33) * 0xFF51_AFD7_ED55_8CCD & _MASK
-    value = (value ^ value >> 33) * 0xC4CE_B9FE_1A85_EC53 & _MASK
-    return value ^ value >> 33
-
-
 def sequence_key(hashes: Sequence[int]) -> int:
     """Return the key of a sequence of words."""
     total = 0
     for each in hashes:
-        total = (total * KEY_BASE + each) & _MASK
+        total = (total * KEY_BASE + each) & MASK64
     least = sorted(set(hashes))[:2]
-    high = mix((least[0] * KEY_BASE + least[-1]) & _MASK)
+    high = mix((least[0] * KEY_BASE + least[-1]) & MASK64)
     low_bits = 64 - LEAST_BITS
     return high >> low_bits << low_bits | mix(total ^ len(hashes)) & (1 << low_bits) - 1
 

@@ -25,9 +25,8 @@ import secrets
 from collections.abc import Callable
 from struct import iter_unpack, unpack
 
+from stream_dedup.fingerprint.hashing import MASK64
 from stream_dedup.native import native_or
-
-MASK64 = (1 << 64) - 1
 
 KEY_BYTES = 16
 

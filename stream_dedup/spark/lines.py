@@ -75,12 +75,8 @@ def hash_rows(
         documents = [each if isinstance(each, dict) else None for each in found]
         compared &= np.fromiter((each is not None for each in documents), bool, len(values))
     hashed = hasher.hash(Batch(_PARTITION, range(len(known)), known, None, groups, documents))
-    exact = np.frombuffer(_uint64(hashed.exact), np.uint64)
+    exact = np.array(hashed.exact, np.uint64)
     return hashed, compared & (exact != hashed.fingerprinter.empty_exact)
-
-
-def _uint64(numbers: Sequence[int]) -> bytes:
-    return np.array(numbers, np.uint64).tobytes()
 
 
 def signed(numbers: Sequence[int]) -> pa.Array:

@@ -23,7 +23,8 @@ from stream_dedup.clustering.windows import StreamTime, Windows
 from stream_dedup.errors import AlreadyRecorded, StaleFence
 from stream_dedup.features.recipe import Fingerprint, Match, Recipe
 from stream_dedup.fingerprint import bands
-from stream_dedup.fingerprint.one_off import Keys, WordSlot, mix, pack, pattern_keys, unpack
+from stream_dedup.fingerprint.hashing import mix
+from stream_dedup.fingerprint.one_off import Keys, WordSlot, pack, pattern_keys, unpack
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Query, Resolution
 from stream_dedup.index.redis.spread_store import SpreadIndex
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary

@@ -10,7 +10,8 @@ import pytest
 from stream_dedup.clustering.learning import MAX_ENTRIES, MAX_MOVED
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.features.recipe import Match, Recipe, replace
-from stream_dedup.fingerprint.one_off import mix, pack, pattern_keys
+from stream_dedup.fingerprint.hashing import mix
+from stream_dedup.fingerprint.one_off import pack, pattern_keys
 from stream_dedup.index.base import Limits, Query, Resolution
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
 from tests.contract.driver import HERE, START_US, THERE, Driver, S, delta

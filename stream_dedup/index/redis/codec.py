@@ -304,6 +304,14 @@ def _little(numbers: array[int]) -> bytes:
     return numbers.tobytes()
 
 
+def big_endian(sketch: bytes) -> bytes:
+    """Return a sketch as it is stored, from one as `Query` has it; or the other way round."""
+    hashes = array("Q", sketch)
+    if _IS_LITTLE_ENDIAN:
+        hashes.byteswap()
+    return hashes.tobytes()
+
+
 class ClusterTexts(NamedTuple):
     """A cluster's texts; `layouts.CLUSTER_TEXTS` describes them, `layouts.RARE` the last six."""
 

@@ -35,11 +35,9 @@ was opened again by another event. When the mirror holds twice as much as the ta
 from __future__ import annotations
 
 import secrets
-from array import array
 from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import islice
 from struct import Struct
-from sys import byteorder
 
 from stream_dedup.clustering.linkage import Linkage, fastest_admitting
 from stream_dedup.index.redis import codec, layouts
@@ -423,15 +421,7 @@ async def read_wanted(client: RedisClient, shard: ShardKeys, mirror: Mirror) -> 
     for (owner, cluster), stored in zip(wanted, answers, strict=True):
         sketch, _ = codec.unpack_searched(stored) if stored else (b"", b"")
         whole = sketch if sketch and not len(sketch) % SKETCH_HASH_BYTES else b""
-        mirror.note_sketch(owner, cluster, _in_machine_order(whole))
-
-
-def _in_machine_order(sketch: bytes) -> bytes:
-    """Return a sketch as `Query` has it, which is stored big-endian."""
-    hashes = array("Q", sketch)
-    if byteorder == "little":
-        hashes.byteswap()
-    return hashes.tobytes()
+        mirror.note_sketch(owner, cluster, codec.big_endian(whole))
 
 
 async def read_tables(

@@ -145,7 +145,7 @@ class SpreadClusters:
         script: Script,
     ) -> None:
         self.places = Places(packer.key, layout.shards)
-        self.steps = Steps(namespace, layout, self.places)
+        self.steps = Steps(layout, self.places)
         self.layout = layout
         self.rounds = self.requests = 0
         self._client = client
@@ -215,7 +215,7 @@ class SpreadClusters:
 
     async def _ask(self, call: Call, number: int, requests: list[Request], given: _Given) -> None:
         steps = self.steps
-        keys, packed = steps.pack(steps.shards[number], requests)
+        keys, packed = steps.pack(self._packer.shards[number], requests)
         attempts = 0
 
         def of_attempt() -> list[Argument]:
@@ -224,7 +224,7 @@ class SpreadClusters:
             if attempts > 1:
                 # The keys stay: a `Begin` under another ticket is of the same cluster.
                 requests[:] = self._again(call, requests)
-                _, packed = steps.pack(steps.shards[number], requests)
+                _, packed = steps.pack(self._packer.shards[number], requests)
             return [given.settings, self._rules, *packed]
 
         answers = await self._run(number, keys, of_attempt, given)
@@ -240,7 +240,7 @@ class SpreadClusters:
         given: _Given,
         script: Script | None = None,
     ) -> list[bytes]:
-        shard = self.steps.shards[number]
+        shard = self._packer.shards[number]
         answers: list[bytes] = await self._runner.run(
             shard, script or self._script, keys, arguments, given.incarnations[number]
         )
@@ -256,7 +256,7 @@ class SpreadClusters:
 
     async def _send_all(self, number: int, requests: list[Request], given: _Given) -> None:
         while requests:
-            keys, packed = self.steps.pack(self.steps.shards[number], _first(requests))
+            keys, packed = self.steps.pack(self._packer.shards[number], _first(requests))
             arguments: list[Argument] = [given.settings, self._rules, *packed]
             answers = await self._run(number, keys, arguments, given, scripts.REMOVING_STEPS)
             requests = requests[len(answers) :]
@@ -275,7 +275,7 @@ class SpreadClusters:
         """
         swept = 0
         tables = self.layout.table_layout
-        for shard in self.steps.shards:
+        for shard in self._packer.shards:
             names = await self._client.command(shard.meta, "HKEYS", shard.begun)
             if not names:
                 continue

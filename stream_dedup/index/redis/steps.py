@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from array import array
 from collections.abc import Sequence
 from struct import Struct
 
@@ -52,13 +50,11 @@ class Steps:
     """Packs the requests of calls to shards, and unpacks their answers.
 
     Args:
-        namespace: its name.
-        layout: how it is laid out.
+        layout: how the namespace is laid out.
         places: which shard holds what.
     """
 
-    def __init__(self, namespace: str, layout: NamespaceLayout, places: Places) -> None:
-        self.shards = [ShardKeys(namespace, number) for number in range(layout.shards)]
+    def __init__(self, layout: NamespaceLayout, places: Places) -> None:
         self._places = places
         self._slices = layout.spread_slices
         self._bytes = layout.width // 8
@@ -115,12 +111,9 @@ class Steps:
         return hashed.to_bytes(layouts.SLICE_HASH_BYTES, "big"), shard.spread(number)
 
     def _pack_query(self, query: Query) -> bytes:
-        sketch = array("Q", query.sketch)
-        if sys.byteorder == "little":
-            sketch.byteswap()
         texts = (
             query.fingerprint.to_bytes(self._bytes, "big"),
-            sketch.tobytes(),
+            codec.big_endian(query.sketch),
             codec.pack_group(query.group),
             codec.pack_position(query.position),
         )

@@ -111,7 +111,7 @@ def requests(draw: st.DrawFn, clusters: SpreadClusters, begun: list[Begin]) -> l
 
 
 async def ask(clusters: SpreadClusters, number: int, asked: Sequence[Request]) -> list[object]:
-    keys, packed = clusters.steps.pack(clusters.steps.shards[number], asked)
+    keys, packed = clusters.steps.pack(clusters._packer.shards[number], asked)
     runner = clusters._runner
     given = _Given(runner.settings(START_US), tuple(runner.incarnations))
     arguments = [given.settings, clusters._rules, *packed]

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.deduplicator import run
 from stream_dedup.features.recipe import Match, Recipe
-from stream_dedup.fingerprint.one_off import mix, pack, pattern_keys, sequence_key
+from stream_dedup.fingerprint.hashing import mix
+from stream_dedup.fingerprint.one_off import pack, pattern_keys, sequence_key
 from stream_dedup.index.base import Query
 from stream_dedup.index.memory import LazyHeap, MemoryIndex
 from stream_dedup.model import Position, Rule
