@@ -103,8 +103,8 @@ def table_events(
     reading: DecoderOptions,
     recipe: Recipe,
     *,
-    limit: int,
-    advance: Callable[[int], None],
+    limit: int = sys.maxsize,
+    advance: Callable[[int], None] = lambda _: None,
     texts_alone: bool = False,
 ) -> Iterator[Events]:
     """Yield the rows of a table as events.

@@ -49,9 +49,6 @@ from stream_dedup.io.decoder import ALL_TIMES, DecoderOptions, Events, Times
 from stream_dedup.io.files import expand
 from stream_dedup.model import Partition, Summary
 
-MAX_LINES = 1 << 62
-"""Read of an input: all."""
-
 MAX_NAMES = 3
 """Inputs of a side that are named."""
 
@@ -244,20 +241,10 @@ class Comparison:
     def _events(self, path: str, advance: Callable[[int], None]) -> Iterator[Events]:
         if self._form is not None:
             return table_events(
-                path,
-                self._form,
-                self._reading,
-                self._dedup.recipe,
-                limit=MAX_LINES,
-                advance=advance,
+                path, self._form, self._reading, self._dedup.recipe, advance=advance
             )
         return read_events(
-            path,
-            self._reading,
-            self._dedup.recipe,
-            limit=MAX_LINES,
-            advance=advance,
-            now_us=self._now_us,
+            path, self._reading, self._dedup.recipe, advance=advance, now_us=self._now_us
         )
 
     def _count(self, events: Events, partition: Partition, side: Side) -> None:

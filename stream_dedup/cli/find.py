@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import signal
-import sys
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -417,7 +416,7 @@ def _texts(path: str, text_field: str, recipe: Recipe) -> Iterator[tuple[list[by
                 click.echo(f"stream-dedup: {note}", err=True)
     elif text_field:
         reading = DecoderOptions("jsonl", text_field)
-        for events in read_events(path, reading, recipe, limit=sys.maxsize, advance=lambda _: None):
+        for events in read_events(path, reading, recipe):
             batch = events.batch
             kept = [row for row in range(len(batch.values)) if row not in batch.passed]
             yield [batch.values[row] for row in kept], [events.numbers[row] for row in kept]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeVar
 
@@ -171,8 +172,8 @@ def read_events(
     reading: DecoderOptions,
     recipe: Recipe | None,
     *,
-    limit: int,
-    advance: Callable[[int], None],
+    limit: int = sys.maxsize,
+    advance: Callable[[int], None] = lambda _: None,
     now_us: int = 0,
 ) -> Iterator[Events]:
     """Yield the events of an input.

@@ -220,7 +220,7 @@ def _texts(path: str, text_field: str, advance: Callable[[int], None]) -> Iterat
                 yield [text for row, text in enumerate(some.texts) if row not in some.passed]
         return
     reading = DecoderOptions(text_field=text_field)
-    for events in read_events(path, reading, None, limit=sys.maxsize, advance=advance):
+    for events in read_events(path, reading, None, advance=advance):
         batch = events.batch
         yield [value for row, value in enumerate(batch.values) if row not in batch.passed]
 
@@ -239,7 +239,7 @@ def _count(
         InputError: it cannot be read to its end.
     """
     of_fields = recipe if recipe.input.fields else None
-    for events in read_events(path, reading, of_fields, limit=sys.maxsize, advance=advance):
+    for events in read_events(path, reading, of_fields, advance=advance):
         _add(counts, events.batch, passed)
 
 

@@ -47,9 +47,6 @@ from stream_dedup.model import Partition
 from stream_dedup.rules.model import MAX_PER_MINUTE
 from stream_dedup.volume.savings import PER_MINUTE
 
-MAX_ROWS = 1 << 62
-"""Read of a table: all."""
-
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILE]...", shell_complete=complete_file)
@@ -169,12 +166,7 @@ class _Tables:
         for number, path in enumerate(paths):
             try:
                 for events in table_events(
-                    path,
-                    self._form,
-                    self._reading,
-                    self._dedup.recipe,
-                    limit=MAX_ROWS,
-                    advance=advance,
+                    path, self._form, self._reading, dedup.recipe, advance=advance
                 ):
                     events.batch.partition = Partition(path, number)
                     count.add(events, dedup.process_batch(events.batch))

@@ -22,8 +22,6 @@ from stream_dedup.ui.rules import SourceRules
 from stream_dedup.ui.sources import Details, Status
 from stream_dedup.volume.counts import Axis
 
-ALL_LINES = 1 << 62
-
 LOOK_S = 1.0
 """Time between two looks at the rules."""
 
@@ -199,12 +197,7 @@ class Pass:
             self._before = self._lines
             try:
                 for events in read_events(
-                    path,
-                    self._reading,
-                    clusters.dedup.recipe,
-                    limit=ALL_LINES,
-                    advance=lambda _: None,
-                    now_us=self._now_us,
+                    path, self._reading, clusters.dedup.recipe, now_us=self._now_us
                 ):
                     if self.stop.is_set():
                         return
