@@ -1,4 +1,4 @@
-"""Durations and sizes as text."""
+"""Durations, sizes and counts as text."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ _BYTES = {
     "GB": 1_000_000_000,
     "GiB": 1 << 30,
 }
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things as text.
+
+    >>> counted(1, "event"), counted(2_000, "event")
+    ('1 event', '2,000 events')
+    """
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
 def read_duration_us(text: str) -> float:

@@ -6,11 +6,12 @@ import asyncio
 import functools
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
 import tomllib
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -28,7 +29,7 @@ from rich.progress import (
 )
 
 from stream_dedup.cli.completion import complete_file, complete_recipe
-from stream_dedup.cli.terminal import note
+from stream_dedup.cli.terminal import escaped_json, note, wants_colour
 from stream_dedup.clock import SystemClock, monotonic_s
 from stream_dedup.clustering.windows import FOREVER_US
 from stream_dedup.errors import IndexRefused, IndexUnavailable
@@ -50,6 +51,12 @@ LINE_EVERY_S = 30.0
 
 MAX_SHOWN = 60
 """Characters shown of a feature."""
+
+MAX_NAMES = 3
+"""Inputs that are named together."""
+
+MAX_NAME = 80
+"""Characters shown of the name of an input."""
 
 
 class Failed(click.ClickException):
@@ -483,6 +490,26 @@ def write_whole(out: BinaryIO, data: bytes) -> None:
     out.flush()
 
 
+def write_report(
+    options: dict[str, Any], documents: Iterable[bytes], lines: Callable[..., Iterable[str]]
+) -> None:
+    """Write a report to standard output, as --json and --color say.
+
+    Args:
+        options: those of the command.
+        documents: the lines of JSON.
+        lines: makes the lines of text, of the width of the terminal (None elsewhere) and `colour`.
+    """
+    terminal = sys.stdout.isatty()
+    if options["as_json"]:
+        data = b"".join(documents)
+        write_whole(sys.stdout.buffer, escaped_json(data) if terminal else data)
+        return
+    width = shutil.get_terminal_size().columns if terminal else None
+    text = "".join(f"{line}\n" for line in lines(width, colour=wants_colour(options["color"])))
+    write_whole(sys.stdout.buffer, text.encode("utf-8", "backslashreplace"))
+
+
 def check_output(output: str, *, force: bool) -> None:
     """Check that a file can be written, before long work.
 
@@ -506,6 +533,16 @@ def check_output(output: str, *, force: bool) -> None:
 def shown(text: bytes, limit: int = MAX_SHOWN) -> str:
     """Return bytes as one short printable text."""
     return readable(text, limit)
+
+
+def named_inputs(paths: Sequence[str]) -> str:
+    """Return the names of the first `MAX_NAMES` inputs, and how many there are more."""
+    names = [
+        "standard input" if path == "-" else shown(os.fsencode(path), MAX_NAME)
+        for path in paths[:MAX_NAMES]
+    ]
+    rest = len(paths) - len(names)
+    return ", ".join(names) + (f" and {rest:,} more" if rest else "")
 
 
 def hexadecimal(fingerprint: int, width: int) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import click
@@ -18,10 +18,12 @@ from stream_dedup.changes.rates import (
     changes,
 )
 from stream_dedup.cli.common import (
+    MAX_NAME,
     Failed,
     Parsed,
     bytes_of_files,
     color_option,
+    named_inputs,
     parse_moment,
     quiet_option,
     reading_progress,
@@ -29,14 +31,14 @@ from stream_dedup.cli.common import (
     recipe_option,
     set_option,
     shown,
-    write_whole,
+    write_report,
 )
 from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.datasets import format_of, refuse_options_of_lines, table_events
 from stream_dedup.cli.diff_report import Per, Report, Row, Side, json_lines, text_lines
 from stream_dedup.cli.notes import Notes
 from stream_dedup.cli.reading import max_clusters_option, read_events, reading_of, reading_options
-from stream_dedup.cli.terminal import escaped_json, note, wants_colour
+from stream_dedup.cli.terminal import note
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
@@ -48,11 +50,6 @@ from stream_dedup.io.datasets import TableFormat
 from stream_dedup.io.decoder import ALL_TIMES, DecoderOptions, Events, Times
 from stream_dedup.io.files import expand
 from stream_dedup.model import Partition, Summary
-
-MAX_NAMES = 3
-"""Inputs of a side that are named."""
-
-MAX_NAME = 80
 
 EXIT_CHANGED = 1
 
@@ -163,17 +160,8 @@ def _diff(ctx: click.Context, files: Sequence[str], options: dict[str, Any]) -> 
                     "--time-field"
                 )
     report = comparison.report()
-    if options["as_json"]:
-        data = b"".join(json_lines(report, options["most"]))
-        write_whole(sys.stdout.buffer, escaped_json(data) if sys.stdout.isatty() else data)
-    else:
-        colour = wants_colour(options["color"])
-        terminal = sys.stdout.isatty()
-        width = shutil.get_terminal_size().columns if terminal else None
-        text = "".join(
-            f"{line}\n" for line in text_lines(report, options["most"], width, colour=colour)
-        )
-        write_whole(sys.stdout.buffer, text.encode("utf-8", "backslashreplace"))
+    most: int = options["most"]
+    write_report(options, json_lines(report, most), partial(text_lines, report, most))
     return EXIT_CHANGED if report.changed else 0
 
 
@@ -226,7 +214,7 @@ class Comparison:
             InputError: one cannot be read to its end.
         """
         for side, times in parts:
-            side.name = _named(paths) + ("" if times is None else f" {_period(times)}")
+            side.name = named_inputs(paths) + ("" if times is None else f" {_period(times)}")
         for path in paths:
             # A file given twice is two inputs: its events are counted twice.
             partitions = [Partition(path, self._inputs + part) for part in range(len(parts))]
@@ -308,13 +296,6 @@ class Comparison:
         if per == "time":
             return per, Exposure(old.length_s, new.length_s)
         return per, Exposure(old.events, new.events)
-
-
-def _named(paths: Sequence[str]) -> str:
-    names = ["standard input" if path == "-" else shown(os.fsencode(path), MAX_NAME)
-             for path in paths[:MAX_NAMES]]  # fmt: skip
-    rest = len(paths) - len(names)
-    return ", ".join(names) + (f" and {rest:,} more" if rest else "")
 
 
 def _period(times: Times) -> str:

@@ -18,6 +18,7 @@ from stream_dedup.cli.terminal import coloured_pattern, cut_to
 from stream_dedup.clock import US_PER_S
 from stream_dedup.emit.summaries import iso_time, label
 from stream_dedup.model import Decision, Summary
+from stream_dedup.units import counted
 
 Per = Literal["time", "events"]
 Kind = Literal["new", "vanished", "more", "fewer", "same"]
@@ -149,16 +150,16 @@ def text_lines(report: Report, top: int, width: int | None, *, colour: bool) -> 
     """The report as text."""
     for name, side in zip(("old", "new"), report.sides, strict=True):
         during = f" in {_length(side.length_s)}" if report.per == "time" and side.length_s else ""
-        yield f"{name}: {side.name}: {_number(side.events, 'event')}{during}"
+        yield f"{name}: {side.name}: {counted(side.events, 'event')}{during}"
     rows = [row for _, row in zip(range(top), report.rows, strict=False)]
     if rows:
         yield ""
         yield from _table(rows, width, colour=colour)
         yield ""
     if report.changed:
-        text = f"{report.changed:,} of {_number(report.patterns, 'pattern')} changed"
+        text = f"{report.changed:,} of {counted(report.patterns, 'pattern')} changed"
     elif report.patterns:
-        text = f"no change: {_number(report.patterns, 'pattern')} compared"
+        text = f"no change: {counted(report.patterns, 'pattern')} compared"
     else:
         text = "no change: neither has an event"
     if report.listed > len(rows):
@@ -207,7 +208,3 @@ def _length(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds:.3g} s"
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' if count != 1 else ''}"

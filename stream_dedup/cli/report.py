@@ -22,6 +22,7 @@ from stream_dedup.cli.terminal import cut_to, escaped
 from stream_dedup.emit.summaries import label, variables_lines
 from stream_dedup.markup import as_html, make
 from stream_dedup.model import Summary, Variables
+from stream_dedup.units import counted
 
 Order = Literal["count", "first", "last"]
 
@@ -117,7 +118,7 @@ class Ranking:
         events = self.events - sum(entry[2].count for entry in self._heap)
         if not clusters:
             return ""
-        return f"and {_number(clusters, 'more cluster')} with {_number(events, 'event')}"
+        return f"and {counted(clusters, 'more cluster')} with {counted(events, 'event')}"
 
 
 def _together(one: _Merged, other: _Merged | None) -> _Merged:
@@ -130,10 +131,6 @@ def _together(one: _Merged, other: _Merged | None) -> _Merged:
         min(one.first, other.first),
         None if one.last is None or other.last is None else max(one.last, other.last),
     )
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' if count != 1 else ''}"
 
 
 class Row(NamedTuple):
@@ -266,7 +263,7 @@ def _page_variables(variables: Variables | None) -> Iterator[Element]:
     """The values of a cluster's variables, as a list."""
     if variables is None:
         return
-    note = f"values in {_number(variables.sampled, 'event')}"
+    note = f"values in {counted(variables.sampled, 'event')}"
     if variables.error:
         note += f", chosen at random; shares ±{variables.error:.0%}"
     yield make("p", f"{note}:", class_="note")

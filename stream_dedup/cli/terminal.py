@@ -29,7 +29,7 @@ _OBEYED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
-_PLACEHOLDER = re.compile(r"<(?:[a-z0-9_]+|\*)>")
+PLACEHOLDER = re.compile(r"<(?:[a-z0-9_]+|\*)>")
 
 
 def wants_colour(choice: Colour) -> bool:
@@ -97,4 +97,4 @@ def coloured_summary(count: str, place: str, pattern: str) -> str:
 
 def coloured_pattern(pattern: str) -> str:
     """Return a pattern with its placeholders in colour."""
-    return _PLACEHOLDER.sub(rf"{_VARIABLE}\g<0>{_RESET}", pattern)
+    return PLACEHOLDER.sub(rf"{_VARIABLE}\g<0>{_RESET}", pattern)

@@ -17,6 +17,7 @@ from stream_dedup.cli.common import (
     bytes_of_files,
     check_output,
     console,
+    named_inputs,
     progress_bar,
     quiet_option,
     reading_progress,
@@ -149,7 +150,7 @@ def tune(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:
     with progress_bar("settings are tried", doing, MofNCompleteColumn(), quiet=quiet) as progress:
         tuner = Tuner(recipe, sample, progress)
         report = tuner.report()
-    view = ReportView(sample, report, _files(paths), lines, options["limit"], files)
+    view = ReportView(sample, report, named_inputs(paths), lines, options["limit"], files)
     accepted = view.accepted(options["accept"])
     after = tuner.run([question.change for _, question in accepted]) if accepted else report.base
     if options["as_json"]:
@@ -171,12 +172,6 @@ def tune(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:
 
 def _names(paths: Sequence[str]) -> list[str]:
     return [path.removeprefix("/") for path in paths]
-
-
-def _files(paths: Sequence[str]) -> str:
-    names = ["standard input" if path == "-" else shown(os.fsencode(path), 80) for path in paths]
-    rest = len(names) - 3
-    return ", ".join(names[:3]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def _read(

@@ -14,12 +14,14 @@ from rich.text import Text
 
 from stream_dedup.cli.common import shown
 from stream_dedup.cli.recipes import to_toml
+from stream_dedup.cli.terminal import PLACEHOLDER
 from stream_dedup.features.patterns import readable
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.tuning.places import PROTECTED, WORD, Place
 from stream_dedup.tuning.questions import Change, Question, Report
 from stream_dedup.tuning.sample import Sample
 from stream_dedup.tuning.trials import Difference, Grouping
+from stream_dedup.units import counted
 
 Numbered = list[tuple[int, Question]]
 """Questions with their numbers."""
@@ -45,7 +47,6 @@ TITLES = {
 
 _PIECE = re.compile(r"[^ ,;]*[ ,;]+|[^ ,;]+")
 _TITLE = re.compile(r"[0-9]+\. |[A-Z]")
-_PLACEHOLDER = re.compile(r"<(?:[a-z0-9_]+|\*)>")
 
 VARIANTS = {
     "level": "log levels",
@@ -104,7 +105,7 @@ class ReportView:
         whole = not sys.stdout.isatty()
         for line in self._text(wanted, accepted, after):
             text = Text(line, "bold" if _TITLE.match(line) else "")
-            text.highlight_regex(_PLACEHOLDER, "cyan")
+            text.highlight_regex(PLACEHOLDER, "cyan")
             cut: Literal["ignore", "ellipsis"] = "ignore" if whole else "ellipsis"
             out.print(text, soft_wrap=whole, no_wrap=True, overflow=cut)
 
@@ -123,14 +124,14 @@ class ReportView:
         if len(questions) > wanted:
             rest = len(questions) - wanted
             yield ""
-            yield f"and {_count(rest, 'question')} more: --questions {len(questions)}"
+            yield f"and {counted(rest, 'question')} more: --questions {len(questions)}"
         yield from self._tail(accepted, after)
 
     def _head(self) -> Iterator[str]:
         sample, base = self.sample, self.report.base
         yield (
-            f"{self.files}: {_count(sample.events, 'event')} of {_count(len(sample), 'pattern')} "
-            f"in {_count(len(base), 'cluster')} with the recipe {base.recipe.name}"
+            f"{self.files}: {counted(sample.events, 'event')} of {counted(len(sample), 'pattern')} "
+            f"in {counted(len(base), 'cluster')} with the recipe {base.recipe.name}"
         )
         if self._lines >= self._limit:
             yield f"  only the first {self._limit:,} lines were read: --limit"
@@ -174,17 +175,17 @@ class ReportView:
             yield f"  {place.pattern}"
             yield (
                 f"      {len(place.values)} of {place.wanted} words in "
-                f"{_count(place.events, 'event')}: {_values(list(place.counts.items()))}"
+                f"{counted(place.events, 'event')}: {_values(list(place.counts.items()))}"
             )
         if len(self._open) > PLACES_SHOWN:
-            yield f"  and {_count(len(self._open) - PLACES_SHOWN, 'place')} more"
+            yield f"  and {counted(len(self._open) - PLACES_SHOWN, 'place')} more"
             apart = self.report.words.words_apart().most_common()
             yield f"  the words that most events have in such places: {_values(apart)}"
         yield ""
 
     def _question(self, number: int, question: Question) -> Iterator[str]:
         title = TITLES[bool(question.merges), bool(question.splits)]
-        moved = _count(question.moved, "event")
+        moved = counted(question.moved, "event")
         verb = "move" if question.splits else "join others"
         yield f"{number}. {title} {moved} would {verb}."
         both, group = question.merges and question.splits, question.change.group
@@ -198,8 +199,8 @@ class ReportView:
             yield from self._difference(difference, question.before, question.after, group)
         rest = [*question.merges[DIFFERENCES_SHOWN:], *question.splits[DIFFERENCES_SHOWN:]]
         if rest:
-            events = _count(sum(each.events for each in rest), "event")
-            yield f"     and {_count(len(rest), 'more cluster')} of {events}, in --json"
+            events = counted(sum(each.events for each in rest), "event")
+            yield f"     and {counted(len(rest), 'more cluster')} of {events}, in --json"
         yield f"   If so: {self._answer(number, question.change)}"
         yield f"     {self._meaning(question)}"
         if question.why:
@@ -225,7 +226,7 @@ class ReportView:
         rest = difference.parts[PARTS_SHOWN:]
         if rest:
             events = sum(part.events for part in rest)
-            yield f"       {events:9,}  in {_count(len(rest), 'more cluster')}"
+            yield f"       {events:9,}  in {counted(len(rest), 'more cluster')}"
 
     @staticmethod
     def _answer(number: int, change: Change) -> str:
@@ -254,7 +255,7 @@ class ReportView:
         if without:
             yield ""
             yield f"No event moves with: {_summed_up(without)}"
-        yield f"(from {_count(self.report.trials, 'run')} of the engine)"
+        yield f"(from {counted(self.report.trials, 'run')} of the engine)"
         if not self.report.questions:
             return
         yield ""
@@ -398,10 +399,6 @@ def _summed_up(changes: Sequence[Change]) -> str:
 
 def _brief(value: object) -> str:
     return f"[{' '.join(value)}]" if isinstance(value, list) else str(value)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
 def _shown(word: bytes) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -17,7 +17,7 @@ from stream_dedup.cli.common import (
     recipe_of,
     recipe_option,
     set_option,
-    write_whole,
+    write_report,
 )
 from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.datasets import (
@@ -31,7 +31,7 @@ from stream_dedup.cli.output import Output
 from stream_dedup.cli.pipe import Pipe
 from stream_dedup.cli.reading import max_clusters_option, reading_of, reading_options
 from stream_dedup.cli.rules import rules_of, rules_option
-from stream_dedup.cli.terminal import escaped_json, note, wants_colour
+from stream_dedup.cli.terminal import note
 from stream_dedup.cli.volume_count import VolumeCount
 from stream_dedup.cli.volume_report import Report, json_lines, text_lines
 from stream_dedup.clustering.summaries import Summaries
@@ -124,20 +124,9 @@ def volume(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> Non
     described = [
         row._replace(summary=deduplicator.describe(row.summary)) for row in count.largest()
     ]
-    _write(Report(count, read, described, bool(rules)), options)
+    report = Report(count, read, described, bool(rules))
+    write_report(options, json_lines(report), partial(text_lines, report))
     ctx.exit(128 + signal if signal else int(failed))
-
-
-def _write(report: Report, options: dict[str, Any]) -> None:
-    terminal = sys.stdout.isatty()
-    if options["as_json"]:
-        data = b"".join(json_lines(report))
-        write_whole(sys.stdout.buffer, escaped_json(data) if terminal else data)
-        return
-    width = shutil.get_terminal_size().columns if terminal else None
-    colour = wants_colour(options["color"])
-    text = "".join(f"{line}\n" for line in text_lines(report, width, colour=colour))
-    write_whole(sys.stdout.buffer, text.encode("utf-8", "backslashreplace"))
 
 
 class _Tables:

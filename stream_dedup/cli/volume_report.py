@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from stream_dedup.cli.terminal import coloured_pattern, cut_to
 from stream_dedup.cli.volume_count import PatternBytes, Taken, VolumeCount
 from stream_dedup.emit.summaries import label
+from stream_dedup.units import counted
 
 
 class Report(NamedTuple):
@@ -129,7 +130,7 @@ def text_lines(report: Report, width: int | None, *, colour: bool) -> Iterator[s
         )
         dropped = count.dropped - sum(line.dropped or 0 for line in lines)
         kept = count.kept - sum(line.kept or 0 for line in lines)
-        text = f"{rest:,} more pattern{'s' if rest > 1 else ''}, with a higher --top"
+        text = f"{counted(rest, 'more pattern')}, with a higher --top"
         lines.append(_Line(text, taken, dropped, kept if count.timed else None))
     lines += (
         _Line(f"not compared: {reason}", each) for reason, each in sorted(count.passed.items())
