@@ -145,18 +145,8 @@ async def connect_redis(config: Config) -> AsyncIterator[RedisClient | None]:
     if index.kind == "memory":
         yield None
         return
-    from stream_dedup.index.redis.client import RedisClient  # noqa: PLC0415 -- an extra
-
-    server = RedisClient(
-        index.redis_url,
-        retry_policy=index.retry_policy(),
-        tls=index.tls(),
-        sentinel_password=index.secret("sentinel_password"),
-    )
-    try:
+    async with contextlib.aclosing(index.client()) as server:
         yield server
-    finally:
-        await server.aclose()
 
 
 async def make_pipeline(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from hashlib import sha256
 from xml.etree.ElementTree import Element, tostring
 
 _NAMES = {"class_": "class", "view_box": "viewBox"}
@@ -32,6 +34,11 @@ def make(tag: str, *inside: Element | str, **attributes: str) -> Element:
             element.append(part)
             last = part
     return element
+
+
+def csp_hash(text: str) -> str:
+    """Return the hash of a style or script, as a source of a Content-Security-Policy."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
 def as_html(element: Element) -> str:

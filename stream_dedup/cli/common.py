@@ -11,8 +11,8 @@ import signal
 import sys
 import threading
 import tomllib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import quote, urlsplit
@@ -372,11 +372,8 @@ def run_on_redis(options: dict[str, Any], work: Callable[[RedisClient], Awaitabl
         from stream_dedup.index.redis.client import RedisClient  # noqa: PLC0415 -- an extra
 
     async def whole() -> T:
-        client = redis_client(options, RedisClient)
-        try:
+        async with aclosing(redis_client(options, RedisClient)) as client:
             return await work(client)
-        finally:
-            await client.aclose()
 
     try:
         return run_async(whole())
@@ -438,16 +435,26 @@ set_config_option = click.option(
 
 
 @contextmanager
-def worker_extra() -> Iterator[None]:
-    """Imports that need the extra: without it, says what to install."""
+def imports_of_extra(extra: str, packages: Container[str]) -> Iterator[None]:
+    """Imports that need an extra: without it, says what to install.
+
+    Args:
+        extra: its name.
+        packages: what it brings.
+    """
     try:
         yield
     except ImportError as error:
-        if (error.name or "").partition(".")[0] not in EXTRA:
+        if (error.name or "").partition(".")[0] not in packages:
             raise
         raise Failed(
-            f"{error.name} is not installed; pip install 'stream-dedup[worker]'"
+            f"{error.name} is not installed; pip install 'stream-dedup[{extra}]'"
         ) from error
+
+
+def worker_extra() -> AbstractContextManager[None]:
+    """Imports that need the extra ``worker``."""
+    return imports_of_extra("worker", EXTRA)
 
 
 def load_config(file: str | None, settings: tuple[str, ...]) -> Loaded:

@@ -7,10 +7,8 @@ What comes from the input is text in it, never markup.
 from __future__ import annotations
 
 import heapq
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from importlib import resources
 from itertools import count
 from typing import Literal, NamedTuple
@@ -19,8 +17,8 @@ from xml.etree.ElementTree import Element
 from rich.cells import cell_len, set_cell_size
 
 from stream_dedup.cli.terminal import cut_to, escaped
-from stream_dedup.emit.summaries import label, variables_lines
-from stream_dedup.markup import as_html, make
+from stream_dedup.emit.summaries import label, shares_text, variables_lines
+from stream_dedup.markup import as_html, csp_hash, make
 from stream_dedup.model import Summary, Variables
 from stream_dedup.units import counted
 
@@ -36,12 +34,8 @@ STYLE = (resources.files(__package__) / "report.css").read_text("utf-8")
 SCRIPT = (resources.files(__package__) / "report.js").read_text("utf-8")
 
 
-def _digest(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
 POLICY = (
-    f"default-src 'none'; style-src {_digest(STYLE)}; script-src {_digest(SCRIPT)}; "
+    f"default-src 'none'; style-src {csp_hash(STYLE)}; script-src {csp_hash(SCRIPT)}; "
     "base-uri 'none'; form-action 'none'"
 )
 
@@ -267,13 +261,8 @@ def _page_variables(variables: Variables | None) -> Iterator[Element]:
     if variables.error:
         note += f", chosen at random; shares ±{variables.error:.0%}"
     yield make("p", f"{note}:", class_="note")
-    items = []
-    for slot in variables.slots:
-        values = [f"{value or 'nothing'} {share:.0%}" for value, share in slot.values]
-        if slot.distinct > len(values):
-            values.append(f"{slot.distinct - len(values)} more")
-        items.append(make("li", make("code", slot.slot), f" {', '.join(values)}"))
-    yield make("ul", *items)
+    items = ((make("code", slot.slot), f" {shares_text(slot)}") for slot in variables.slots)
+    yield make("ul", *(make("li", *item) for item in items))
 
 
 def _ids(summary: Summary) -> str:

@@ -297,12 +297,7 @@ async def check_redis(config: Config, within_s: float) -> AsyncIterator[Finding]
     subject = f"redis {index.address}"
     retry_policy = RetryPolicy(within_s=min(within_s, index.within_s), timeout_s=min(within_s, 5.0))
     try:
-        client = RedisClient(
-            index.redis_url,
-            retry_policy=retry_policy,
-            tls=index.tls(),
-            sentinel_password=index.secret("sentinel_password"),
-        )
+        client = index.client(retry_policy)
     except IndexRefused as failed:
         yield _error(subject, str(failed))
         return

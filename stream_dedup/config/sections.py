@@ -25,7 +25,7 @@ from stream_dedup.index.base import Limits
 from stream_dedup.index.redis.address import Address, parse
 
 if TYPE_CHECKING:
-    from stream_dedup.index.redis.client import RetryPolicy
+    from stream_dedup.index.redis.client import RedisClient, RetryPolicy
     from stream_dedup.index.redis.connection import Tls
 
 
@@ -133,6 +133,21 @@ class IndexConfig(Section):
         from stream_dedup.index.redis.client import RetryPolicy  # noqa: PLC0415 -- an extra
 
         return RetryPolicy(within_s=self.within_s, timeout_s=self.timeout_s)
+
+    def client(self, retry_policy: RetryPolicy | None = None) -> RedisClient:
+        """Make a client of Redis; by default with the section's own `retry_policy`.
+
+        Raises:
+            IndexRefused: the URL cannot be used.
+        """
+        from stream_dedup.index.redis.client import RedisClient  # noqa: PLC0415 -- an extra
+
+        return RedisClient(
+            self.redis_url,
+            retry_policy=retry_policy or self.retry_policy(),
+            tls=self.tls(),
+            sentinel_password=self.secret("sentinel_password"),
+        )
 
     def tls(self) -> Tls:
         """Return the certificates of connections."""

@@ -22,7 +22,7 @@ import msgspec
 
 from stream_dedup.clock import US_PER_MS, US_PER_S
 from stream_dedup.features.patterns import readable
-from stream_dedup.model import Summary, Variables
+from stream_dedup.model import SlotValues, Summary, Variables
 
 MARK = "…"
 """What a summary in text begins with."""
@@ -112,11 +112,16 @@ def variables_lines(variables: Variables | None) -> list[str]:
     for slot in variables.slots:
         if slot.distinct == variables.sampled or slot.slot == "<timestamp>":
             continue
-        shown = [f"{value or 'nothing'} {share:.0%}" for value, share in slot.values]
-        if slot.distinct > len(shown):
-            shown.append(f"{slot.distinct - len(shown)} more")
-        lines.append(f"{slot.slot}: {', '.join(shown)}{error}")
+        lines.append(f"{slot.slot}: {shares_text(slot)}{error}")
     return lines
+
+
+def shares_text(slot: SlotValues) -> str:
+    """Return the most frequent values of a slot with their shares, and how many more it has."""
+    shown = [f"{value or 'nothing'} {share:.0%}" for value, share in slot.values]
+    if slot.distinct > len(shown):
+        shown.append(f"{slot.distinct - len(shown)} more")
+    return ", ".join(shown)
 
 
 def summary_record(summary: Summary, namespace: str) -> tuple[bytes, bytes, int]:

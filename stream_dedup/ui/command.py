@@ -17,6 +17,7 @@ from stream_dedup.cli.common import (
     Failed,
     Parsed,
     connection_options,
+    imports_of_extra,
     parse_duration,
     recipe_of,
     set_option,
@@ -144,14 +145,10 @@ def ui(**options: Any) -> None:  # noqa: ANN401 -- as click passes them
     Exit codes: 0 ended by a signal; 2 an option is wrong, the address cannot be listened on, a FILE
     cannot be read at the start, or the server refuses. It waits for a server that does not answer.
     """
-    try:
+    with imports_of_extra("ui", EXTRA):
         from stream_dedup.ui import server  # noqa: PLC0415 -- an extra
         from stream_dedup.ui.app import Pages  # noqa: PLC0415
         from stream_dedup.ui.security import Access, read_token  # noqa: PLC0415
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] not in EXTRA:
-            raise
-        raise Failed(f"{error.name} is not installed; pip install 'stream-dedup[ui]'") from error
     if bool(options["files"]) == bool(options["namespaces"]):
         raise click.UsageError("give FILEs, - for standard input, or --namespace")
     if options["follow"] and (options["namespaces"] or "-" in options["files"]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -310,11 +310,8 @@ def call(options: dict[str, Any], work: Callable[[Reader, Progress], Awaitable[T
     reader_of = reader_factory(options)
 
     async def whole(progress: Progress) -> T:
-        reader = reader_of()
-        try:
+        async with aclosing(reader_of()) as reader:
             return await work(reader, progress)
-        finally:
-            await reader.aclose()
 
     try:
         with _progress() as progress:

@@ -9,15 +9,13 @@ matter most, and the number of the others.
 from __future__ import annotations
 
 import math
-from base64 import b64encode
 from collections.abc import Sequence
-from hashlib import sha256
 from importlib import resources
 from xml.etree.ElementTree import Element
 
 from stream_dedup.clock import US_PER_S, Clock
 from stream_dedup.config import Config, PipelineConfig
-from stream_dedup.markup import as_html, make
+from stream_dedup.markup import as_html, csp_hash, make
 from stream_dedup.metrics import FIXED, Counter, Gauge, Histogram
 from stream_dedup.worker.telemetry.health import Health, Unready
 from stream_dedup.worker.telemetry.page_elements import (
@@ -47,8 +45,8 @@ OLD_S = 5
 STYLE = (resources.files(__package__) / "status_page.css").read_text("utf-8")
 
 POLICY = (
-    f"default-src 'none'; style-src 'sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}'"
-    "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    f"default-src 'none'; style-src {csp_hash(STYLE)}; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """The page's Content-Security-Policy: its own style, and nothing else."""
 
