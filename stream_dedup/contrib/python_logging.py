@@ -18,9 +18,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 import msgspec
 
@@ -89,7 +89,6 @@ class MergingHandler(logging.Handler):
         self._windows = replace(windows or Windows(), quiet_after_us=1)
         self._max_clusters = max_clusters
         self._clock = clock
-        self._groups: dict[tuple[str, int], str] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -109,14 +108,6 @@ class MergingHandler(logging.Handler):
         if os.getpid() != self._process:
             self._begin()
 
-    @contextmanager
-    def _exclusively(self) -> Iterator[None]:
-        self.acquire()
-        try:
-            yield
-        finally:
-            self.release()
-
     def emit(self, record: logging.LogRecord) -> None:
         """Pass a record on to the target, unless it repeats an earlier one."""
         if not self._repeats(record):
@@ -135,9 +126,12 @@ class MergingHandler(logging.Handler):
     def close(self) -> None:
         """Write all repeats not written yet; later records pass unchanged."""
         self._begin_after_fork()
-        with self._exclusively():  # no record is counted after the counts were taken
+        self.acquire()  # no record is counted after the counts were taken
+        try:
             self._stopped.set()
             summaries = self._dedup.close(patterns=False)
+        finally:
+            self.release()
         self._write(summaries)
         super().close()
 
@@ -147,7 +141,7 @@ class MergingHandler(logging.Handler):
             self._begin_after_fork()
             if self._stopped.is_set():
                 return False
-            text, group = _text(record), self._group(record)
+            text, group = _text(record), _group(record.name, record.levelno)
             try:
                 decision = self._dedup.process_one(text, group=group)
             except IndexFull:
@@ -166,16 +160,6 @@ class MergingHandler(logging.Handler):
         stopped = self._stopped
         while not stopped.wait(min(self._every_s / 4, MAX_TICK_S)):
             self.report()
-
-    def _group(self, record: logging.LogRecord) -> str:
-        key = record.name, record.levelno
-        group = self._groups.get(key)
-        if group is None:
-            if len(self._groups) >= MAX_CLUSTERS:
-                self._groups.clear()
-            group = msgspec.json.encode({"level": key[1], "logger": key[0]}).decode()
-            self._groups[key] = group
-        return group
 
     def _write(self, summaries: Iterable[Summary]) -> None:
         for summary in summaries:
@@ -202,6 +186,11 @@ class MergingHandler(logging.Handler):
             "new_count": summary.new_count,
         }
         return record
+
+
+@lru_cache(MAX_CLUSTERS)
+def _group(name: str, level: int) -> str:
+    return msgspec.json.encode({"level": level, "logger": name}).decode()
 
 
 def _text(record: logging.LogRecord) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from array import array
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple, TypeGuard
 
 import msgspec
@@ -92,7 +92,7 @@ class Fingerprinter:
         self._salts: dict[str, Salt] = {}
         self._takes_frames = "frames" in recipe.match.variants
         self._takes_outcomes = takes_outcomes(recipe)
-        self._outcomes: dict[bytes, int] = {}
+        self._outcomes_hash = lru_cache(MAX_OUTCOMES)(self._hash_outcomes)
         # Whether the kernel takes events as they are, without outcomes and stack traces.
         self._hashes_text = self._extractor is None and not (
             self._preparer.takes_fields or self._preparer.changes_text
@@ -156,14 +156,8 @@ class Fingerprinter:
         found = ((row, trace_of(values[row])) for row in rows)
         return {row: trace for row, trace in found if trace is not None}
 
-    def _outcomes_hash(self, outcomes: bytes) -> int:
-        found = self._outcomes.get(outcomes)
-        if found is None:
-            if len(self._outcomes) >= MAX_OUTCOMES:
-                self._outcomes.clear()
-            found = self.keyed_hash(b"outcomes\n" + outcomes)
-            self._outcomes[outcomes] = found
-        return found
+    def _hash_outcomes(self, outcomes: bytes) -> int:
+        return self.keyed_hash(b"outcomes\n" + outcomes)
 
     def _frames_hash(self, variant: Sequence[bytes]) -> int:
         return self.keyed_hash(b"frames\n" + b"\n".join(variant))

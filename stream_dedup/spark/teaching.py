@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -173,15 +173,11 @@ class TeachingLines:
             .select("group", "exact", "text")
             .mapInArrow(partial(_packed, recipe, self._key), "rows binary")
         )
-        written: dict[str, str] = {}  # by Spark's text of a group, the decoder's
         try:
             rows = islice(_unpacked(packed.toLocalIterator(prefetchPartitions=True)), first, None)
             while batch := list(islice(rows, BATCH_LINES)):
                 groups, texts = zip(*batch, strict=True)
-                if len(written) > BATCH_LINES:
-                    written.clear()
-                written |= {group: _group(group) for group in {*groups} - written.keys()}
-                yield Lines(first, list(texts), [written[group] for group in groups])
+                yield Lines(first, list(texts), list(map(_group, groups)))
                 first += len(batch)
         except (PySparkException, Py4JError) as error:
             raise self._failed(error) from error
@@ -223,6 +219,7 @@ def _unpacked(packed: Iterable[Any]) -> Iterator[tuple[str, bytes | None]]:
         yield from zip(table["group"].to_pylist(), table["text"].to_pylist(), strict=True)
 
 
+@lru_cache(BATCH_LINES)
 def _group(text: str) -> str:
     """Return a group as the decoder of events writes it, from a group as Spark does."""
     values: dict[str, Any] = json.loads(text) if text else {}

@@ -10,6 +10,7 @@ import sys
 from array import array
 from binascii import hexlify
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -559,6 +560,7 @@ class Packer:
         key: of the namespace's hashes.
         shards: their keys.
         entries: converts fingerprints to members of the tables.
+        group: looks up a group: its hash, the hash's bytes, its own bytes, the number of its shard.
     """
 
     def __init__(self, namespace: str, layout: NamespaceLayout, key: HashKey) -> None:
@@ -567,12 +569,12 @@ class Packer:
         self.entries: Entries = make_entries(layout.table_layout, layout.slices)
         self._namespace = namespace
         self._exact_shift, self._record_shift = layout.exact_shift, layout.record_shift
-        self._groups: dict[str, tuple[int, bytes, bytes, int]] = {}
+        self.group = lru_cache(GROUPS_KEPT)(self._group)
 
     def use_key(self, key: HashKey) -> None:
         """Use another key from now on: the namespace was created again with it."""
         self.key = key
-        self._groups.clear()
+        self.group.cache_clear()
 
     def shard_of(self, identity: int) -> ShardKeys:
         """Find the shard of a cluster: its id ends with the number, unless there is only one.
@@ -624,17 +626,10 @@ class Packer:
     def _exact_slice(self, exact: int, group: int) -> int:
         return (exact ^ one_off.spread_of(group)) >> self._exact_shift
 
-    def group(self, group: str) -> tuple[int, bytes, bytes, int]:
-        """Look up a group: its hash, the hash's bytes, its own bytes, the number of its shard."""
-        known = self._groups.get(group)
-        if known is None:
-            if len(self._groups) > GROUPS_KEPT:
-                self._groups.clear()
-            packed = pack_group(group)
-            number, high = group_hash(self.key, packed)
-            known = (number, number.to_bytes(4, "big"), packed, high % len(self.shards))
-            self._groups[group] = known
-        return known
+    def _group(self, group: str) -> tuple[int, bytes, bytes, int]:
+        packed = pack_group(group)
+        number, high = group_hash(self.key, packed)
+        return number, number.to_bytes(4, "big"), packed, high % len(self.shards)
 
     def exact_key(self, shard: ShardKeys, group: bytes, exact: bytes) -> bytes:
         """The slice that holds an exact hash of a group.
