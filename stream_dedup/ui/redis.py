@@ -487,12 +487,5 @@ def _by_shard(
 async def _scan(namespace: Namespace) -> AsyncIterator[list[int]]:
     """Yield the ids of all open clusters, some perhaps twice, a few with each command."""
     for shard in namespace.shards:
-        cursor = 0
-        while True:
-            cursor, found = await namespace.reader.command(
-                shard.meta, "ZSCAN", shard.recency, cursor, "COUNT", PIPELINE
-            )
-            cursor = int(cursor)
-            yield [int.from_bytes(each, "big") for each, *_ in found if len(each) == 8]
-            if not cursor:
-                break
+        async for found in namespace.reader.open_clusters(shard, PIPELINE):
+            yield [int.from_bytes(each, "big") for each in found]

@@ -139,16 +139,8 @@ def _keys(group: int, fingerprint: int) -> list[bytes]:
 async def read_clusters(
     client: RedisClient, shard: ShardKeys, mirror: BandsMirror, layout: NamespaceLayout
 ) -> AsyncIterator[None]:
-    """Have a mirror take the open clusters of a shard that its tables hold.
-
-    All that were open when it began are among them: a cluster stays in `recency` until it closes.
-    """
-    cursor = 0
-    while True:
-        answer = await client.command(
-            shard.meta, "ZSCAN", shard.recency, cursor, "COUNT", CLUSTERS_READ
-        )
-        cursor, found = int(answer[0]), [member for member, *_ in answer[1]]
+    """Have a mirror take the open clusters of a shard that its tables hold."""
+    async for found in client.open_clusters(shard, CLUSTERS_READ):
         for start in range(0, len(found), CLUSTERS_READ):
             identities = found[start : start + CLUSTERS_READ]
             commands = [searched(shard, each) for each in identities]
@@ -160,8 +152,6 @@ async def read_clusters(
                 for held in _held(identity, stored, layout)
             )
             yield
-        if not cursor:
-            return
 
 
 def _held(identity: bytes, stored: bytes, layout: NamespaceLayout) -> list[Held]:

@@ -24,7 +24,7 @@ import logging
 import random
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -39,6 +39,7 @@ from stream_dedup.clock import US_PER_S
 from stream_dedup.errors import IndexFull, IndexRefused, IndexUnavailable
 from stream_dedup.index.redis.address import parse
 from stream_dedup.index.redis.connection import Tls, make_client
+from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.scripts import Argument, Script
 
 log = logging.getLogger(__name__)
@@ -281,6 +282,25 @@ class RedisClient:
             IndexRefused: it cannot be run.
         """
         return await self._with_retries(str(command[0]).lower(), lambda: self._send(key, command))
+
+    async def open_clusters(self, shard: ShardKeys, count: int) -> AsyncIterator[list[bytes]]:
+        """Yield the ids of the open clusters of a shard, about `count` with each command.
+
+        All that were open when it began are among them, some perhaps twice: a cluster stays in
+        `ShardKeys.recency` until it closes.
+
+        Raises:
+            IndexUnavailable: the error did not pass in time; see `RetryPolicy`.
+            IndexRefused: the command cannot be run.
+        """
+        cursor = 0
+        while True:
+            command = ("ZSCAN", shard.recency, cursor, "COUNT", count)
+            cursor, members = await self.command(shard.meta, *command)
+            yield [member for member, *_ in members if len(member) == 8]
+            cursor = int(cursor)
+            if not cursor:
+                return
 
     async def time_us(self, key: bytes) -> int:
         """Ask the node that holds a key for its time, in microseconds since 1970-01-01 UTC.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from stream_dedup.cli.common import console, shown
@@ -25,6 +25,7 @@ from stream_dedup.tools.index_inspector.output import (
 )
 from stream_dedup.tools.index_inspector.probes import missing_entries
 from stream_dedup.tools.index_inspector.reader import (
+    SCAN_COUNT,
     Namespace,
     Progress,
     StoredCluster,
@@ -68,7 +69,7 @@ async def largest(
     held: set[bytes] = set()
     looked = 0
     for shard in namespace.shards:
-        async for identities in _open(namespace, shard):
+        async for identities in namespace.reader.open_clusters(shard, SCAN_COUNT):
             answers = await namespace.reader.many(
                 shard.meta,
                 [
@@ -91,17 +92,6 @@ async def largest(
             looked += len(identities)
             progress("clusters", looked)
     return await _briefs(namespace, [identity for _, identity in sorted(best, reverse=True)])
-
-
-async def _open(namespace: Namespace, shard: ShardKeys) -> AsyncIterator[list[bytes]]:
-    cursor: Any = 0
-    while True:
-        cursor, members = await namespace.reader.command(
-            shard.meta, "ZSCAN", shard.recency, cursor, "COUNT", 1_000
-        )
-        yield [member for member, *_ in members if len(member) == 8]
-        if not int(cursor):
-            return
 
 
 async def _briefs(namespace: Namespace, identities: list[bytes]) -> list[Brief]:
