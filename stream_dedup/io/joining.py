@@ -33,7 +33,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from operator import itemgetter
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import re2
 
@@ -117,13 +117,6 @@ class Joiner(Protocol):
             The events' lines, joined by line ends, and the number of each one's first line, in
             ascending order.
         """
-
-
-class Span(NamedTuple):
-    """The lines of an event of several lines: from the index `start` to before `end`."""
-
-    start: int
-    end: int
 
 
 # ---------------------------------------------------------------- by a pattern of first lines
@@ -313,10 +306,13 @@ class _Lines:
         self._lines = lines
         self._flush = flush
 
-    def spans(self) -> tuple[list[Span], int]:
-        """Return the events of several lines, and the index from which on lines are held back."""
+    def spans(self) -> tuple[list[tuple[int, int]], int]:
+        """Return the events of several lines, and the index from which on lines are held back.
+
+        An event is its first index, and the index behind its last line.
+        """
         lines, low = self._lines, 0
-        spans: list[Span] = []
+        spans: list[tuple[int, int]] = []
         for i in rows_beginning(lines, b" \t"):
             while low <= i:
                 words = lines[i].lstrip()
@@ -331,7 +327,7 @@ class _Lines:
                 if not is_whole and not self._flush:
                     return spans, start
                 if end - start > 1:
-                    spans.append(Span(start, end))
+                    spans.append((start, end))
                 low = end
         return spans, len(lines) if self._flush else self._begin(len(lines), low)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -230,6 +230,12 @@ async def connected(
         yield KafkaAdmin(client, options, timeout_s)
     finally:
         await client.close()
+
+
+def connected_as(options: Mapping[str, Any]) -> AbstractAsyncContextManager[KafkaAdmin]:
+    """Connect to brokers as a consumer or a producer of these options does; see `connected`."""
+    given = {name: options[name] for name in CLIENT & options.keys()}
+    return connected(given, options.get("request_timeout_ms", 40_000) / 1_000)
 
 
 def _topic(found: Mapping[str, Any]) -> Topic:

@@ -27,7 +27,7 @@ from stream_dedup.errors import (
 )
 from stream_dedup.io.base import RebalanceListener, Records, Unreadable
 from stream_dedup.kafka._fastpath import self_check
-from stream_dedup.kafka.admin import CLIENT, KafkaAdmin, connected
+from stream_dedup.kafka.admin import KafkaAdmin, connected_as
 from stream_dedup.kafka.codecs import MAX_UNPACKED_BYTES, Decompressor
 from stream_dedup.kafka.errors import (
     LOST,
@@ -285,9 +285,7 @@ class KafkaConsumer:
         """Return a client for questions that the consumer cannot ask; it lives as long as we do."""
         async with self._asking:
             if self._admin is None:
-                options = {name: self._options[name] for name in CLIENT & self._options.keys()}
-                timeout_s = options.get("request_timeout_ms", 40_000) / 1_000
-                self._admin = await self._stack.enter_async_context(connected(options, timeout_s))
+                self._admin = await self._stack.enter_async_context(connected_as(self._options))
             return self._admin
 
     async def begin(self, partition: Partition) -> int:

@@ -31,7 +31,7 @@ from aiokafka.partitioner import DefaultPartitioner
 from stream_dedup.errors import BrokerRefused, BrokerUnavailable, RecordsRefused
 from stream_dedup.io.base import Outgoing, PartitionProducer, Records, Substitute, Topic
 from stream_dedup.kafka._fastpath import self_check
-from stream_dedup.kafka.admin import CLIENT, KafkaAdmin, connected
+from stream_dedup.kafka.admin import KafkaAdmin, connected_as
 from stream_dedup.kafka.errors import NOT_STARTED, fail, retrieve_exception
 from stream_dedup.kafka.packing import (
     MAX_BATCH_BYTES,
@@ -144,9 +144,7 @@ class KafkaProducer:
         async with self._connecting:
             self._refuse_if_stopped()
             if self._kept is None:
-                given = {name: self._options[name] for name in CLIENT & self._options.keys()}
-                timeout_s = self._options.get("request_timeout_ms", 40_000) / 1_000
-                self._kept = await self._stack.enter_async_context(connected(given, timeout_s))
+                self._kept = await self._stack.enter_async_context(connected_as(self._options))
             admin = self._kept
         try:
             yield admin
