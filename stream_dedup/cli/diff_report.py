@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from stream_dedup.changes.rates import Counts
 from stream_dedup.cli.terminal import coloured_pattern, cut_to
 from stream_dedup.clock import US_PER_S
-from stream_dedup.emit.summaries import iso_time, label
+from stream_dedup.emit.summaries import iso_time, label, pattern_fields
 from stream_dedup.model import Decision, Summary
 from stream_dedup.units import counted
 
@@ -132,12 +132,7 @@ def json_lines(report: Report, top: int) -> Iterator[bytes]:
             "new": row.counts.new,
             "factor": row.factor,
             "log10_p": None if row.log_p is None else row.log_p / math.log(10),
-            "cluster": summary.cluster_hex,
-            "template": summary.template_hex,
-            "variant": summary.variant,
-            "group": msgspec.Raw(summary.group.encode() if summary.group else b"{}"),
-            "pattern": summary.pattern,
-            "representative": summary.representative.decode("utf-8", "backslashreplace"),
+            **pattern_fields(summary),
         }
         yield msgspec.json.encode(change) + b"\n"
 

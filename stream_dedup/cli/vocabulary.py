@@ -28,7 +28,7 @@ from stream_dedup.features.vocabulary import Counts, Origin, table
 from stream_dedup.io.datasets import table_format
 from stream_dedup.io.decoder import Decoder, DecoderOptions
 from stream_dedup.io.files import expand, whole_file
-from stream_dedup.model import Batch, Partition
+from stream_dedup.model import Partition
 
 MAX_FEATURES = 900_000
 """A table of weights has at most a million lines."""
@@ -240,16 +240,13 @@ def _count(
     """
     of_fields = recipe if recipe.input.fields else None
     for events in read_events(path, reading, of_fields, advance=advance):
-        _add(counts, events.batch, passed)
-
-
-def _add(counts: Counts, batch: Batch, passed: Counter[str]) -> None:
-    documents = batch.documents or [None] * len(batch.values)
-    passed.update(batch.passed.values())
-    for index, (value, document) in enumerate(zip(batch.values, documents, strict=True)):
-        if index in batch.passed:
-            continue
-        try:
-            counts.add(value, document)
-        except Exception as error:  # noqa: BLE001 -- foreign code: one event must not stop the command
-            passed[f"extractor failed with {type(error).__name__}"] += 1
+        batch = events.batch
+        documents = batch.documents or [None] * len(batch.values)
+        passed.update(batch.passed.values())
+        for index, (value, document) in enumerate(zip(batch.values, documents, strict=True)):
+            if index in batch.passed:
+                continue
+            try:
+                counts.add(value, document)
+            except Exception as error:  # noqa: BLE001 -- foreign code: one event must not stop the command
+                passed[f"extractor failed with {type(error).__name__}"] += 1

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from stream_dedup.cli.terminal import coloured_pattern, cut_to
 from stream_dedup.cli.volume_count import PatternBytes, Taken, VolumeCount
-from stream_dedup.emit.summaries import label
+from stream_dedup.emit.summaries import label, pattern_fields
 from stream_dedup.units import counted
 
 
@@ -77,12 +77,7 @@ def json_lines(report: Report) -> Iterator[bytes]:
                 "share": _share(taken, report.read),
                 "drop_saves": savings.dropped,
                 "keep_saves": savings.kept,
-                "cluster": summary.cluster_hex,
-                "template": summary.template_hex,
-                "variant": summary.variant,
-                "group": msgspec.Raw(summary.group.encode() if summary.group else b"{}"),
-                "pattern": summary.pattern,
-                "representative": summary.representative.decode("utf-8", "backslashreplace"),
+                **pattern_fields(summary),
             }
         )
 

@@ -78,6 +78,18 @@ def summary_json(summary: Summary, namespace: str) -> bytes:
     return msgspec.json.encode(fields) + b"\n"
 
 
+def pattern_fields(summary: Summary) -> dict[str, object]:
+    """Return what names the cluster and the pattern of a summary in a line of JSON."""
+    return {
+        "cluster": summary.cluster_hex,
+        "template": summary.template_hex,
+        "variant": summary.variant,
+        "group": msgspec.Raw(summary.group.encode() if summary.group else b"{}"),
+        "pattern": summary.pattern,
+        "representative": summary.representative.decode("utf-8", "backslashreplace"),
+    }
+
+
 def variables_object(variables: Variables) -> dict[str, object]:
     """The values of a cluster's variables, in the form of JSON."""
     return {

@@ -8,8 +8,9 @@ have changed between them.
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from stream_dedup.errors import IndexRefused
@@ -35,27 +36,25 @@ Progress = Callable[[str, int], None]
 class Reader(RedisClient):
     """A client that can also scan keys."""
 
-    async def scan(self, key: bytes, pattern: str) -> AsyncIterator[list[bytes]]:
+    def scan(self, key: bytes, pattern: str) -> AsyncIterator[list[bytes]]:
         """Keys of the node that holds `key`, as SCAN finds them: some perhaps twice."""
-        cursor = 0
-        while True:
-            answer = await self.command(key, "SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
-            cursor = _cursor(answer[0])
-            yield answer[1]
-            if not cursor:
-                return
+        return _scan(partial(self.command, key), pattern)
 
     async def scan_all(self, pattern: str) -> AsyncIterator[list[bytes]]:
         """Keys of all nodes."""
         for node in await self.primaries():
-            cursor = 0
-            while True:
-                command = ("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
-                answer = await self.command_at(node, *command)
-                cursor = _cursor(answer[0])
-                yield answer[1]
-                if not cursor:
-                    break
+            async for keys in _scan(partial(self.command_at, node), pattern):
+                yield keys
+
+
+async def _scan(run: Callable[..., Awaitable[Any]], pattern: str) -> AsyncIterator[list[bytes]]:
+    cursor = 0
+    while True:
+        answer = await run("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
+        cursor = _cursor(answer[0])
+        yield answer[1]
+        if not cursor:
+            return
 
 
 def _cursor(cursor: Any) -> int:  # noqa: ANN401 -- the driver's
