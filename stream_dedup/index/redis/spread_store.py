@@ -212,10 +212,10 @@ class SpreadIndex(RedisIndex):
                 name = codec.pack_partition(partition)
                 held_back = "" if part is None else repr(float(codec.clamp_us(part.last_us)))
                 arguments: list[Argument] = [settings, name, *number, held_back]
-                keys = self._many_keys(shard, partition)
+                keys = self._record_keys(shard, partition)
                 await self._runner.run(shard, scripts.DROP, keys, arguments)
             case Finish(number=number, part=part):
-                keys = self._many_keys(shard, partition)
+                keys = self._record_keys(shard, partition)
                 answer = await self._runner.run(
                     shard, scripts.FINISH, keys, [settings, b"%d:%d" % number]
                 )
@@ -239,7 +239,6 @@ class SpreadIndex(RedisIndex):
             shard,
             part,
             settings,
-            many_keys=[shard.held, shard.preparing, shard.prepared(part.partition)],
             attempt=request.number.attempt,
             part=layouts.PART_DECIDE if decides else layouts.PART_PREPARE,
         )
@@ -265,14 +264,9 @@ class SpreadIndex(RedisIndex):
             left.append((shard, answer))
         return Answer.DONE
 
-    def _many_keys(self, shard: ShardKeys, partition: Partition) -> list[bytes]:
-        """The keys of ``record`` for a part of a commit, without clusters."""
-        partition_key, journal_key, _ = self._partitions.names(shard, partition)
-        return [
-            shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.gone,
-            shard.heads, partition_key, journal_key, shard.held, shard.preparing,
-            shard.prepared(partition),
-        ]  # fmt: skip
+    def _record_keys(self, shard: ShardKeys, partition: Partition) -> list[bytes]:
+        keys = super()._record_keys(shard, partition)
+        return [*keys, shard.held, shard.preparing, shard.prepared(partition)]
 
     # ------------------------------------------------------------ maintenance
 

@@ -442,16 +442,12 @@ class RedisIndex:
         record: Commit,
         settings: bytes,
         *,
-        many_keys: Sequence[bytes] = (),
         attempt: int = 0,
         part: int = layouts.PART_WHOLE,
     ) -> tuple[list[bytes], list[Argument]]:
         """Pack a commit, or a shard's part of it: the keys and arguments of ``record.lua``."""
-        partition_key, journal_key, partition = self._partitions.names(shard, record.partition)
-        keys = [
-            shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.gone,
-            shard.heads, partition_key, journal_key, *many_keys,
-        ]  # fmt: skip
+        keys = self._record_keys(shard, record.partition)
+        _, _, partition = self._partitions.names(shard, record.partition)
         batch = layouts.BATCH.struct.pack(
             record.fence,
             record.first_offset,
@@ -475,6 +471,14 @@ class RedisIndex:
             settings, partition, batch, 1, journal, bare, codec.pack_kept(record.kept), *values,
         ]  # fmt: skip
         return keys + clusters, arguments
+
+    def _record_keys(self, shard: ShardKeys, partition: Partition) -> list[bytes]:
+        """Return the keys of ``record.lua``, without clusters."""
+        partition_key, journal_key, _ = self._partitions.names(shard, partition)
+        return [
+            shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.gone,
+            shard.heads, partition_key, journal_key,
+        ]  # fmt: skip
 
     def _protocol_error(self, partition: Partition, fence: int, refusal: Refusal) -> Exception:
         if refusal.code == "SDUNCLAIMED":
