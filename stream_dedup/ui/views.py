@@ -606,7 +606,7 @@ def pattern_details(source: Source, entry: Entry, found: Details) -> PatternDeta
         ],
         variables.sampled if variables else 0,
         variables.error if variables else 0.0,
-        _event(summary.representative),
+        printable(summary.representative),
         list(_joined(source.inspector, summary)),
         [NameOf(*name) for name in found.names[:MAX_NAMES]],
         [Merged(f"{cluster:016x}", count) for cluster, count in summary.merged],
@@ -658,8 +658,8 @@ def pattern_pair(
     about = {rule.id: rule for rule in source.rules.about(first.pattern)}
     both = [rule for rule in source.rules.about(second.pattern) if rule.id in about]
     pair = PatternPair(
-        pattern_of(source, first), pattern_of(source, second), (_event(values[0]),
-        _event(values[1])), "", False, None, None, None, 0.0, [], [], [],
+        pattern_of(source, first), pattern_of(source, second), (printable(values[0]),
+        printable(values[1])), "", False, None, None, None, 0.0, [], [], [],
         joining_word(first.pattern, second.pattern), [rule_of(rule) for rule in both],
     )  # fmt: skip
     inspector = source.inspector
@@ -724,19 +724,14 @@ def _joined(inspector: Inspector | None, summary: Summary) -> Iterable[Joined]:
         verdict = found.verdict()
         if not found.merge:
             verdict = f"It joined through other events of the cluster. Alone: {verdict}"
-        yield Joined(_event(event), verdict, found.distance, round(found.jaccard, 3))
+        yield Joined(printable(event), verdict, found.distance, round(found.jaccard, 3))
 
 
 def _others(summary: Summary) -> Sequence[bytes]:
     return [event for event in summary.samples if event != summary.representative]
 
 
-def _event(value: bytes) -> str:
-    """An event for people."""
-    return printable(value, MAX_EVENT)
-
-
-def printable(value: bytes, most: int) -> str:
+def printable(value: bytes, most: int = MAX_EVENT) -> str:
     """Lines of text for people, with escapes for what is not printable, and not too long."""
     lines = value[: 2 * most].split(b"\n")
     text = "\n".join(readable(line, most) for line in lines)
