@@ -114,6 +114,16 @@ GOLDEN: dict[str, tuple[str, list[tuple[str, int, str]]]] = {
         ],
     ),
     "json": (
+        "e0592569b9544486",
+        [
+            ("68decbcdf23eaa91", 6, "e18c5900d6a2b842"),
+            ("d05c3839c6017aeb", 5, "c5d0a9a03e83f936"),
+            ("d111e75f606c760b", 8, "a106c0a68e42233a"),
+            ("58754f95dd85081b", 5, "6c8e4db39257b99c"),
+            ("0666f05750369e3e", 0, "a49ae922d7d211f8"),
+        ],
+    ),
+    "json-1": (
         "b9abaca96a6793bb",
         [
             ("d12e339a26a1fde4", 6, "e18c5900d6a2b842"),

@@ -312,7 +312,7 @@ def test_lines_that_differ_in_values_alone_are_one(left: str, right: str) -> Non
         (b"[(a=1, b=x), (a=2, b=y)] z", "[(a=<number>, b=<*>)] z"),
         (b"x=[] y", "x=[<*>] y"),
         (b"took 12 ms", "took <number> <unit>"),
-        (b"[<02114408>] do_page_fault+0x12f/0x446", "[<hex>] do_page_fault+<*>"),
+        (b"[<02114408>] do_page_fault+0x12f/0x446", "[<number>] do_page_fault+<*>"),
         (b"/usr/lib64/x2 7", "/usr/<*> <number>"),
         (b"12 7 4", "12 7 4"),
     ],
