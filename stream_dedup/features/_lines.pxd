@@ -65,6 +65,7 @@ cdef struct Tables:
     Words message_keys
     Words sentence_keys
     Words outcome_keys
+    Words states
 
 cdef struct Close:  # the end of a string: see `find_close`
     size_t looked
@@ -203,7 +204,7 @@ cdef inline int gap_kind(str char) except -1:
 
 
 cdef inline int fill_tables(
-    Tables* tables, delimiters, units, labels, message_keys, sentence_keys, outcome_keys
+    Tables* tables, delimiters, units, labels, message_keys, sentence_keys, outcome_keys, states
 ) except -1:
     cdef int byte
     fill_classes(tables.classes, delimiters)
@@ -219,6 +220,7 @@ cdef inline int fill_tables(
     set_words(&tables.message_keys, message_keys, True)
     set_words(&tables.sentence_keys, sentence_keys, True)
     set_words(&tables.outcome_keys, outcome_keys, True)
+    set_words(&tables.states, states, True)
     return 0
 
 
@@ -1086,6 +1088,26 @@ cdef inline bint is_said(
     )
 
 
+cdef inline bint has_state(const Tables* tables, const uint8_t* word, size_t length) noexcept nogil:
+    """Return whether the last of a name's parts says what happened: `lines.has_state`."""
+    cdef size_t i = 0, start, last = 0, end = 0, parts = 0
+    while i < length:
+        start = i
+        while i < length and is_upper(word[i]):
+            i += 1
+        while i < length and is_lower(word[i]):
+            i += 1
+        if i == start:
+            if word[i] == c"-":
+                return False
+            i += 1
+            continue
+        parts += 1
+        last = start
+        end = i
+    return parts > 1 and holds(&tables.states, word + last, end - last, True)
+
+
 cdef inline bint is_tag(const uint8_t* text, size_t start, size_t end) noexcept nogil:
     """Return whether a word in capitals is behind ``[`` or ends with a dash: `lines.is_tag`."""
     cdef size_t i
@@ -1207,7 +1229,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
     cdef size_t start, end
     cdef int held = 0, taken
     cdef size_t length = line.length
-    cdef bint variable, of_host
+    cdef bint variable, of_host, nested
     piece.absent = False
     if line.inside and take_inside(line, tables, piece):
         return True
@@ -1254,14 +1276,12 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
             return True
         variable = held & DIGIT
         of_host = end < length and text[end] == c"[" and has_address_behind(line, end)
-        if (
+        nested = (
             start < line.nested_end or end < length and text[end] == c":"
-        ) and is_nested_name(line, tables, start, end):
-            variable = True
-        if of_host:
-            variable = piece.absent = True
-        elif not variable:
-            if not held & NOT_HEX and end - start <= 4 and (
+        ) and is_nested_name(line, tables, start, end)
+        if not variable:
+            variable = nested or of_host
+            if not variable and not held & NOT_HEX and end - start <= 4 and (
                 end < line.length and text[end] == c":" or start and text[start - 1] == c":"
             ):
                 variable = is_hex_group(line, tables, start, end)
@@ -1281,8 +1301,11 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
                 line.optional = end
                 variable = True
             variable = variable or line.within != 0
-            if variable and text[start] | 0x20 == c"n":
-                piece.absent = is_absent(text + start, end - start)
+            piece.absent = of_host or (
+                variable and text[start] | 0x20 == c"n" and is_absent(text + start, end - start)
+            )
+        elif of_host:
+            piece.absent = True
         piece.assigned = not line.depth and start and is_assigned(line, tables, start, end)
         line.at = line.last_end = line.end = end
         line.last = start

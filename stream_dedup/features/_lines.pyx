@@ -11,7 +11,7 @@ cdef Tables TABLES
 
 fill_tables(
     &TABLES, tokens.LOG_DELIMITERS, tokens.UNITS, lines.LAST_LABELS, lines.MESSAGE_KEYS,
-    lines.SENTENCE_KEYS, lines.OUTCOME_KEYS,
+    lines.SENTENCE_KEYS, lines.OUTCOME_KEYS, lines.STATES,
 )
 
 

@@ -139,6 +139,15 @@ SENTENCE_KEYS = frozenset(
 OUTCOME_KEYS = frozenset(b"error err reason result status cause exception outcome".split())
 """Keys that are message keys also as the last part of a name, behind other letters, lower case."""
 
+STATES = frozenset(
+    b"up down open opened close closed start started stop stopped ready fail failed success "
+    b"succeeded died killed enabled disabled connect connected disconnect disconnected create "
+    b"created delete deleted added removed accepted rejected denied allowed locked unlocked lost "
+    b"found completed cancelled canceled aborted expired online offline healthy unhealthy "
+    b"available unavailable active inactive timeout login logout".split()
+)
+"""Last parts of names that say what happened or how it is, lower case: of ``session_open``."""
+
 ABSENT = frozenset((b"null", b"none", b"nil"))
 """What stands for a value that is not there, lower case."""
 
@@ -198,6 +207,7 @@ _IN_BRACKETS = re.compile(rb"\[([0-9A-Fa-f.:]{2,45})\]")
 _HEX_LETTER = re.compile(rb"[A-Fa-f]")
 _NESTED = re.compile(rb"[^%b]++(?:::[^%b]++)*+" % (_SKIPPED, _SKIPPED))
 _VALUE_REST = re.compile(rb"(?:[^%b]|:)*+" % _SKIPPED)
+_LETTERS = re.compile(rb"[A-Z]++[a-z]*+|[a-z]++")
 _METHOD = re.compile(rb"(?:%b)(?= )" % b"|".join(sorted(METHODS)))
 _VERSION = re.compile(rb" HTTP/[0-9](?:\.[0-9])?")
 _VERSION_SIZES = (7, 9)
@@ -552,7 +562,7 @@ class _Scanner:
         while at < close:
             if text[at] == _ESC:
                 at = _end(_ESCAPE, text, at)
-            elif text[at] in LOG_DELIMITERS:
+            elif text[at] in _DELIMITERS:
                 at += 1
             else:
                 end = _word_end(text, at)
@@ -750,16 +760,30 @@ def is_message_key(key: bytes) -> bool:
 def names_kind(text: bytes, start: int, end: int) -> bool:
     """Return whether a word names a kind of event, and so is never learned to be a variable.
 
-    It ends like the name of an exception (``SSLError``), it is a method of HTTP or a tag
-    (``[PUB]``), or the value of a message key (``type:exists``).
+    It ends like the name of an exception (``SSLError``) or with a part that is one of `STATES`
+    (``session_open``, ``NodeNotReady``), it is a method of HTTP or a tag (``[PUB]``), or the value
+    of a message key (``type:exists``).
     """
     word = text[start:end]
     return (
         is_named_kind(word)
+        or has_state(word)
         or word in METHODS
         or is_tag(text, start, end)
         or is_said(text, start, end)
     )
+
+
+def has_state(word: bytes) -> bool:
+    """Return whether the last of a name's parts says what happened or how it is.
+
+    Names with dashes are those of things.
+
+    >>> [has_state(word) for word in (b"NotReady", b"session_open", b"SERVICE_STOP", b"open")]
+    [True, True, True, False]
+    """
+    parts = _LETTERS.findall(word)
+    return len(parts) > 1 and parts[-1].lower() in STATES and b"-" not in word
 
 
 def is_tag(text: bytes, start: int, end: int) -> bool:

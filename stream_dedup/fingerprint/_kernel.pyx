@@ -37,6 +37,7 @@ from stream_dedup.features.lines import (
     MESSAGE_KEYS,
     OUTCOME_KEYS,
     SENTENCE_KEYS,
+    STATES,
 )
 from stream_dedup.features import lines
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER, UNITS
@@ -64,6 +65,7 @@ from stream_dedup.features._lines cimport (
     Tables,
     Words,
     escapes_end,
+    has_state,
     fill_classes,
     fill_tables,
     holds,
@@ -1133,7 +1135,7 @@ cdef class Kernel:
         fill_classes(self.classes, recipe.delimiters)
         fill_tables(
             &self.tables, recipe.delimiters, UNITS, LAST_LABELS, MESSAGE_KEYS, SENTENCE_KEYS,
-            OUTCOME_KEYS,
+            OUTCOME_KEYS, STATES,
         )
         set_words(&self.level_keys, LEVEL_KEYS, True)
         self.set_calendar()
@@ -1589,6 +1591,7 @@ cdef class Kernel:
         """Return whether a word names a kind: `lines.names_kind`."""
         return (
             is_named_kind(self.tables.classes, text + start, size)
+            or has_state(&self.tables, text + start, size)
             or is_method(text + start, size)
             or is_tag(text, start, start + size)
             or is_said(text, length, &self.tables, start, start + size)

@@ -21,6 +21,7 @@ KINDS = {
     "processing request type:{} of a session": "exists getData getACL sync setData getChildren",
     "call of x failed with {} today": "ECONNREFUSED ETIMEDOUT ENOENT EPIPE EPERM EACCES",
     "child of x was ended by {} today": "SIGTERM SIGKILL SIGSEGV SIGABRT SIGHUP SIGINT",
+    "the pod of web got condition {} now": "NodeReady NodeNotReady DiskUp session_open SERVICE_STOP",
     "a page was asked for by {} today": "GET PUT POST HEAD PATCH OPTIONS",
 }
 
@@ -41,6 +42,7 @@ def test_kinds_stay_apart_however_many_there_are(line: str) -> None:
         'level=info msg="{} logged in from the office today"',
         "sshd: error:{} is unknown in the office",
         "session [{}] logged in from the office today",
+        "session on-{}-deleted logged in from the office today",
     ],
 )
 def test_other_words_in_such_places_are_learned(line: str) -> None:

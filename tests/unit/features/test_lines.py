@@ -93,6 +93,7 @@ def tokens(text: bytes) -> bytes:
         # what separates
         (b'err="for \\"web\\" \\\\\\"x" a\\b \\', b"err for web x a\\b \\"),
         (b"res=ok\x1dAUID=\x1croot\x1ea\x1fb", b"res ok AUID root a b"),
+        (b"x 'a\x1db' y", b"x <*> y"),
         (b"wait...now", b"wait now"),
         (b"a.. b", b"a.. b"),
         (b"---- x --- -----", b"x ---"),
@@ -387,6 +388,19 @@ PIECES = st.sampled_from(
         *(b"errorCode", b"LAST_ERROR", b"job_Status", b"x1Err", b"result ", b'="ab"', b"n't"),
         *(b"1/FAILED", b"a.b.c", b"Exception", b"x.y.ZError", b"/Error"),
         *(b"Optional", b"Some", b"Optional.empty", b"null", b"None", b"://", b"http://x/"),
+        *(
+            b"[::a]",
+            b"[10.0.0.1]",
+            b"a::b::c",
+            b"::ZError",
+            b"k=a:b",
+            b"\x1d",
+            b'\\"',
+            b'=\\"',
+            b'="<',
+        ),
+        *(b"NodeNotReady", b"session_open", b"on-x-deleted", b"a_", b"A", b"\x1f"),
+        *(b" - 404 - ", b"GET http://a/b", b" - a/b 3", b"Request finished in 1.2ms 404", b"::1"),
         *(b"failed", b"a.com", b"x/y/z", b"./a", b"Mon", b"status", b"200", b"\xc3\xa9", b"\x00"),
     ]
 )

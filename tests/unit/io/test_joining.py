@@ -162,7 +162,7 @@ def test_empty_lines_around_a_trace_belong_to_it_behind_an_error() -> None:
     ]  # fmt: skip
 
 
-def test_empty_lines_behind_an_error_are_held_back_only_until_more_is_read() -> None:
+def test_an_empty_line_behind_an_error_is_held_back_a_moment() -> None:
     header, blank, *_ = lines_of(SPRING)
     joiner = TraceJoiner()
     assert join(joiner, [[header, blank]], flush=False) == ([], [])
