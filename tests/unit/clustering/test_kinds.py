@@ -21,7 +21,7 @@ KINDS = {
     "processing request type:{} of a session": "exists getData getACL sync setData getChildren",
     "call of x failed with {} today": "ECONNREFUSED ETIMEDOUT ENOENT EPIPE EPERM EACCES",
     "child of x was ended by {} today": "SIGTERM SIGKILL SIGSEGV SIGABRT SIGHUP SIGINT",
-    "the pod of web got condition {} now": "NodeReady NodeNotReady DiskUp session_open SERVICE_STOP",
+    "the pod of web got condition {} now": "NodeReady NotReady DiskUp session_open SERVICE_STOP",
     "a page was asked for by {} today": "GET PUT POST HEAD PATCH OPTIONS",
 }
 
