@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import select
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from stream_dedup.clock import monotonic_s
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.io.decoder import Decoder, DecoderOptions
 from stream_dedup.io.files import InputFile, is_live
@@ -101,7 +101,7 @@ def turns(inputs: list[Input], wakeup_fd: int) -> Iterator[tuple[Input | None, b
             busy = busy or reads
             if reads:
                 yield each, True
-            if live and each in inputs and each.waited(time.monotonic(), has_read=reads):
+            if live and each in inputs and each.waited(monotonic_s(), has_read=reads):
                 yield each, False
         if not busy:
             if len(inputs) > 1:

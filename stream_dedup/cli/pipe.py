@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import socket
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,7 +16,7 @@ from stream_dedup.cli.inputs import POLL_S, Input, open_input, turns
 from stream_dedup.cli.notes import Notes
 from stream_dedup.cli.output import Output, Writer
 from stream_dedup.cli.terminal import note
-from stream_dedup.clock import SystemClock
+from stream_dedup.clock import SystemClock, monotonic_s
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.errors import InputError
 from stream_dedup.io.decoder import (
@@ -251,7 +250,7 @@ class Pipe:
         self.writer.events(events, decisions, json=each.decoder.json, by_time=by_time)
 
     def _write_due(self) -> None:
-        now_s = time.monotonic()
+        now_s = monotonic_s()
         if self._live and now_s - self._polled_s < POLL_S and not self._dedup.waiting:
             return
         self._polled_s = now_s

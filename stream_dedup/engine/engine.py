@@ -111,7 +111,7 @@ class Counts:
 
 
 class Named(NamedTuple):
-    """How a cluster is called: by its pattern, and by its template's id; and its first event."""
+    """The pattern, the template's id and the first event of a cluster."""
 
     pattern: str
     template: int
@@ -173,8 +173,8 @@ class Engine:
         offload: runs what takes the processor for long, say in a thread.
         templates: whether decisions name templates.
         parameters: whether they name the learned words of events; only with templates.
-        duplicates_leave: whether anybody reads what decisions name of duplicates; if not, they name
-            neither.
+        duplicates_leave: whether decisions of duplicates are read; if not, they get no template and
+            no learned words.
 
     Attributes:
         withholds: whether events may be withheld, by rules of now or of before: if not, nobody has

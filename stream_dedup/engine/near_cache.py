@@ -224,7 +224,7 @@ class NearCache:
         return time_us <= cluster.live_until_us
 
     def forget(self, cluster_ids: Iterable[int]) -> None:
-        """Stop vouching for clusters, say because they closed: the index is asked again."""
+        """Invalidate clusters, for example because they closed: the index is asked again."""
         for cluster_id in cluster_ids:
             cluster = self._clusters.pop(cluster_id, None)
             if cluster is not None:

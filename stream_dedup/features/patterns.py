@@ -78,7 +78,8 @@ class Shown(NamedTuple):
 
     Attributes:
         pattern: its text with variables masked.
-        variant: its log levels in upper case, its statuses, each once, in order.
+        variant: its log levels in upper case, status classes and kinds of exit codes, each once, in
+            order; no outcomes, which are in the pattern.
     """
 
     pattern: str

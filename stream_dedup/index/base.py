@@ -294,7 +294,8 @@ class Ownership(NamedTuple):
         journal: decisions of offsets at or below the high water that may be delivered again.
         reset: whether the high water was reset: it was beyond the partition's end, so the topic was
             truncated or created again; or the topic has another identity.
-        created_again: whether the topic has another identity: no offset of before counts.
+        created_again: whether the topic has another identity: earlier offsets are not valid any
+            more.
         segment_boundaries: offsets above the high water at which a commit has to end. Some shards
             of an index may have recorded more than others; what they recorded is in the journal
             and is not counted again.

@@ -147,7 +147,7 @@ class _Cluster:
         first_us: earliest event time recorded.
         latest_us: latest event time recorded.
         count: events recorded.
-        initial_count: the count it was opened with; as many: it is provisional.
+        initial_count: the count at opening; while `count` equals it, the cluster is provisional.
         reported: the count in its last confirmed summary.
         reported_us: stream time of that.
         revision: of its last summary.

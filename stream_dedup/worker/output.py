@@ -66,7 +66,7 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class BatchOutput:
-    """What leaves for a batch.
+    """The output of a batch.
 
     Attributes:
         outgoing: the records.
@@ -263,7 +263,7 @@ class OutputBuilder:
     def instead(
         self, refused: Refused, output: BatchOutput, source: Partition, now_ms: int
     ) -> Outgoing:
-        """The record to write in place of one of a batch that its topic refuses.
+        """The replacement for a record that its topic refuses.
 
         A refused event becomes a dead letter or passes: too large with its decision, it leaves as
         it was read. What is refused even so is corrected, and then shortened.
