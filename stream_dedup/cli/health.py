@@ -51,7 +51,8 @@ def health(
     """Ask a worker on this machine whether it is alive.
 
     For containers: a health check without a shell or another program. It asks /healthz, or /readyz
-    with --ready, at http.host and http.port of the configuration that the worker has.
+    with --ready, at http.host and http.port of the configuration that the worker has, or at --url;
+    one of the two is needed.
 
     A worker that waits for Kafka or Redis is alive but not ready; a restart would not help. Restart
     a worker that is not alive.

@@ -54,16 +54,17 @@ def plan(context: click.Context, kind: str, k: int, width: str, capacity: int, b
     Shows the layout that would be chosen (marked *) and its neighbours, for the index in memory and
     for the index in Redis. Times are estimates for one core. Candidates are estimated for random
     fingerprints in memory, and for log lines, which are more similar to each other, in Redis. A
-    minhash recipe uses no tables: it looks up fingerprints by equality. A recipe of bands (text,
-    messages, documents, records) has one layout only: sixteen tables of keys, 210 bytes a
-    fingerprint in memory, and at most 256 entries read for a query, however many are stored.
+    namespace in Redis is planned half full: give half of index.max_clusters as --capacity. A
+    minhash recipe uses no tables: it looks up fingerprints by equality.
 
-    The last line says when one node of Redis is too slow for one group, and how many nodes pay then
-    (docs/giant-domain.md).
+    A recipe of bands (text, messages, documents, records; --kind bands) has one layout only:
+    sixteen tables of keys, 210 bytes a fingerprint in memory, and at most 256 entries read for a
+    query, however many are stored. Its candidates are clusters that share a key and whose sketches
+    are compared, estimated for messages; "bytes each" holds their sketches, and in Redis the whole
+    cluster.
 
-    Keys of bands (--kind bands) have one layout, of sixteen tables. Candidates are clusters that
-    share a key and whose sketches are compared, estimated for messages; "bytes each" holds their
-    sketches, and in Redis the whole cluster.
+    The last line says when one node of Redis is too slow for one group, and how many nodes decide
+    twice as much (docs/giant-domain.md).
 
     \b
     stream-dedup plan --k 3 --capacity 1000000

@@ -461,7 +461,7 @@ def _with_boilerplate(text: Text, file: str, folder: Path) -> Text:
     for passage, folded in zip(passages, folded_passages(passages), strict=True):
         if len(folded) < MIN_PASSAGE_BYTES:
             problem = f"of {passage!r} only {folded.decode()!r} is left after folding"
-            remedy = f"give a passage of which {MIN_PASSAGE_BYTES} letters or more are left"
+            remedy = f"give a passage of which {MIN_PASSAGE_BYTES} bytes or more are left"
             raise RecipeError(file, key, problem, remedy)
     return msgspec.structs.replace(text, boilerplate=tuple(passages), boilerplate_file="")
 
