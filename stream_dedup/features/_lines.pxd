@@ -96,6 +96,7 @@ cdef struct Line:
     bint is_hex
     size_t nested_end  # end of the last names joined by "::" that were looked at
     bint is_nested
+    size_t list_end  # end of the items of the last list in square brackets
     size_t assigned_end  # end of the last value of a key, outside brackets, that has colons
     Close single
     Close double
@@ -954,6 +955,26 @@ cdef inline bint is_nested_name(
     return line.is_nested
 
 
+cdef inline size_t end_of_items(const Line* line, const Tables* tables, size_t at) noexcept nogil:
+    """Return where two or more items of a list end that begins here; `at` if there is none."""
+    cdef const uint8_t* text = line.text
+    cdef size_t start = at, first, items = 0
+    while True:
+        first = at
+        while at < line.length and tables.classes[text[at]] != 0:
+            at += 1
+        if at == first or at == line.length:
+            return start
+        items += 1
+        if text[at] == c"]":
+            return at if items > 1 else start
+        if text[at] != c",":
+            return start
+        at += 1
+        if at < line.length and text[at] == c" ":
+            at += 1
+
+
 cdef inline bint has_address_behind(const Line* line, size_t end) noexcept nogil:
     """Return whether an IP address in brackets is directly behind a name."""
     cdef const uint8_t* text = line.text
@@ -1184,7 +1205,7 @@ cdef inline void start_line(Line* line, const uint8_t* text, size_t length) noex
     line.length = length
     line.at = line.depth = line.last = line.last_end = line.end = 0
     line.plain = line.inside = line.checked_end = line.hex_end = line.keyed = 0
-    line.nested_end = line.assigned_end = 0
+    line.nested_end = line.list_end = line.assigned_end = 0
     line.optional = line.within = line.method = line.version = 0
     line.role = OTHER
     line.blank = line.number = line.requested = False
@@ -1279,8 +1300,10 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
         nested = (
             start < line.nested_end or end < length and text[end] == c":"
         ) and is_nested_name(line, tables, start, end)
+        if start and text[start - 1] == c"[" and start >= line.list_end:
+            line.list_end = end_of_items(line, tables, start)
         if not variable:
-            variable = nested or of_host
+            variable = nested or of_host or start < line.list_end
             if not variable and not held & NOT_HEX and end - start <= 4 and (
                 end < line.length and text[end] == c":" or start and text[start - 1] == c":"
             ):

@@ -17,7 +17,8 @@ to the classes of `tokens`, a token is variable if it
 9. is a name, a dot and one of `LAST_LABELS` (``example.com``, ``report.pdf``); or a name directly
    before an IP address in brackets (``unknown[203.0.113.9]``), whatever it says;
 10. is a value: inside brackets a single word after ``key=``, or after ``key:``, a space and before
-    the next comma or bracket; a word after ``"key":``; an item of a list behind a key;
+    the next comma or bracket; a word after ``"key":``; an item of a list behind a key; one of two
+    or more single words in square brackets, with commas between them (``[orders, users]``);
 11. is in a string that is one value: in single quotes (``b'…'`` too), unless it has three
     words or more and neither key nor ``b`` before it; in double quotes
     after ``"key":``, after ``key=`` inside brackets, or in a list behind a key. A string that is a
@@ -206,6 +207,7 @@ _BARE = re.compile(rb"[^%b\x1b\"]++" % _SPACES)
 _IN_BRACKETS = re.compile(rb"\[([0-9A-Fa-f.:]{2,45})\]")
 _HEX_LETTER = re.compile(rb"[A-Fa-f]")
 _NESTED = re.compile(rb"[^%b]++(?:::[^%b]++)*+" % (_SKIPPED, _SKIPPED))
+_ITEMS = re.compile(rb"[^%b]++(?:, ?[^%b]++)++(?=\])" % (_SKIPPED, _SKIPPED))
 _VALUE_REST = re.compile(rb"(?:[^%b]|:)*+" % _SKIPPED)
 _LETTERS = re.compile(rb"[A-Z]++[a-z]*+|[a-z]++")
 _METHOD = re.compile(rb"(?:%b)(?= )" % b"|".join(sorted(METHODS)))
@@ -391,6 +393,7 @@ class _Scanner:
         self._is_hex = False
         self._nested_end = 0  # end of the last names joined by "::" that were looked at
         self._is_nested = False
+        self._list_end = 0  # end of the items of the last list in square brackets
         self._assigned_end = 0  # end of the last value of a key, outside brackets, that has colons
         self._closes = {b'"': _NO_CLOSE, b"'": _NO_CLOSE}
 
@@ -621,6 +624,7 @@ class _Scanner:
         variable = (
             nested
             or of_host
+            or self._is_listed(start)
             or self._is_hex_group(start, end)
             or is_variable(token)
             or self._is_structured(token)
@@ -699,6 +703,13 @@ class _Scanner:
             names = text[start : self._nested_end].split(b"::")
             self._is_nested = len(names) > 2 and not is_named_kind(names[-1])
         return self._is_nested
+
+    def _is_listed(self, start: int) -> bool:
+        """Return whether a token is one of two or more items of a list in square brackets."""
+        text = self._text
+        if start >= self._list_end and text[start - 1 : start] == b"[":
+            self._list_end = _end(_ITEMS, text, start)
+        return start < self._list_end
 
     @staticmethod
     def _is_structured(token: bytes) -> bool:

@@ -121,7 +121,10 @@ def tokens(text: bytes) -> bytes:
         (b"(a::b c)", b"a b c"),
         (b"[main] x", b"main x"),
         (b"x=[a, b] y=[]", b"x <*> y <*>"),
-        (b"x [a, b]", b"x a b"),
+        (b"for [a.b, c] x [a,b,c]: [d]", b"for <*> x <*> d"),
+        (b"for [a, b c] [a,, b] [a,  b] [a, b x [a, (b)]", b"for a b c a b a b a b x a b"),
+        (b"[a, failed] x [[b, c]] [d=e, f]", b"<*> x <*> d <*> f"),
+        (b"x [a, b]", b"x <*>"),
         (b"x=[[a, b], [c]]", b"x <*>"),
         (b"(type=user, msg=gone)", b"type user msg gone"),
         # JSON
