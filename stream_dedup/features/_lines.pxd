@@ -871,6 +871,51 @@ cdef inline bint is_named_kind(const uint8_t* classes, const uint8_t* word, size
     return ends_as_kind(word, length, b"Exception", 9) and length > 9
 
 
+cdef inline bint has_state(const Tables* tables, const uint8_t* word, size_t length) noexcept nogil:
+    """Return whether the last of a name's parts says what happened: `lines.has_state`."""
+    cdef size_t i = 0, start, last = 0, end = 0, parts = 0
+    while i < length:
+        start = i
+        while i < length and is_upper(word[i]):
+            i += 1
+        while i < length and is_lower(word[i]):
+            i += 1
+        if i == start:
+            if word[i] == c"-":
+                return False
+            i += 1
+            continue
+        parts += 1
+        last = start
+        end = i
+    return parts > 1 and holds(&tables.states, word + last, end - last, True)
+
+
+cdef inline bint names_state(const Tables* tables, const uint8_t* word, size_t length) noexcept nogil:
+    """Return whether a word names what went wrong, or a state."""
+    return is_named_kind(tables.classes, word, length) or has_state(tables, word, length)
+
+
+cdef inline bint is_tag(const uint8_t* text, size_t start, size_t end) noexcept nogil:
+    """Return whether a word in capitals is behind ``[`` or ends with a dash: `lines.is_tag`."""
+    cdef size_t i
+    cdef bint capital = False
+    if text[end - 1] != c"-" and (start == 0 or text[start - 1] != c"["):
+        return False
+    for i in range(start, end):
+        if is_lower(text[i]) or text[i] >= 128:
+            return False
+        capital |= is_upper(text[i])
+    return capital
+
+
+cdef inline bint is_kind_itself(
+    const Tables* tables, const uint8_t* text, size_t start, size_t end
+) noexcept nogil:
+    """Return whether a word by itself names a kind of event: `lines._is_kind`."""
+    return names_state(tables, text + start, end - start) or is_tag(text, start, end)
+
+
 cdef inline bint is_of_class(
     const uint8_t* classes, const uint8_t* token, size_t length, int held
 ) noexcept nogil:
@@ -937,10 +982,12 @@ cdef inline bint is_nested_name(
     """Return whether a token is one of three or more that are joined by ``::``."""
     cdef const uint8_t* text = line.text
     cdef size_t at = end, last = start, names = 1
+    cdef bint named
     if start < line.nested_end:
         return line.is_nested
     if end + 1 >= line.length or text[end] != c":" or text[end + 1] != c":":
         return False
+    named = names_state(tables, text + start, end - start)
     while (
         at + 2 < line.length and text[at] == c":" and text[at + 1] == c":"
         and tables.classes[text[at + 2]] != 0
@@ -950,8 +997,9 @@ cdef inline bint is_nested_name(
         names += 1
         while at < line.length and tables.classes[text[at]] != 0:
             at += 1
+        named = named or names_state(tables, text + last, at - last)
     line.nested_end = at
-    line.is_nested = names > 2 and not is_named_kind(tables.classes, text + last, at - last)
+    line.is_nested = names > 2 and not named
     return line.is_nested
 
 
@@ -979,8 +1027,9 @@ cdef inline bint has_address_behind(const Line* line, size_t end) noexcept nogil
     """Return whether an IP address in brackets is directly behind a name."""
     cdef const uint8_t* text = line.text
     cdef size_t at = end + 1
+    cdef size_t group = 0  # digits of the last group
     cdef int colons = 0, dots = 0
-    cdef bint letters = False, joined = False
+    cdef bint decimal = True, joined = False
     while at < line.length and at - end <= 45 and (
         is_hex_digit(text[at]) or text[at] == c":" or text[at] == c"."
     ):
@@ -988,15 +1037,18 @@ cdef inline bint has_address_behind(const Line* line, size_t end) noexcept nogil
             joined |= text[at - 1] == c":"
             colons += 1
         elif text[at] == c".":
+            decimal &= 0 < group < 4
+            group = 0
             dots += 1
         else:
-            letters |= text[at] > c"9"
+            decimal &= text[at] <= c"9"
+            group += 1
         at += 1
-    if at == line.length or text[at] != c"]" or at - end < 3:
+    if at == line.length or text[at] != c"]":
         return False
     if colons == 0:
-        return dots == 3 and not letters
-    return colons > 1 and (colons == 7 or joined)
+        return dots == 3 and decimal and 0 < group < 4
+    return at - end > 3 and colons > 1 and (colons == 7 or joined)
 
 
 cdef inline bint is_structured(const Tables* tables, const uint8_t* token, size_t length, int held) noexcept nogil:
@@ -1109,39 +1161,6 @@ cdef inline bint is_said(
     )
 
 
-cdef inline bint has_state(const Tables* tables, const uint8_t* word, size_t length) noexcept nogil:
-    """Return whether the last of a name's parts says what happened: `lines.has_state`."""
-    cdef size_t i = 0, start, last = 0, end = 0, parts = 0
-    while i < length:
-        start = i
-        while i < length and is_upper(word[i]):
-            i += 1
-        while i < length and is_lower(word[i]):
-            i += 1
-        if i == start:
-            if word[i] == c"-":
-                return False
-            i += 1
-            continue
-        parts += 1
-        last = start
-        end = i
-    return parts > 1 and holds(&tables.states, word + last, end - last, True)
-
-
-cdef inline bint is_tag(const uint8_t* text, size_t start, size_t end) noexcept nogil:
-    """Return whether a word in capitals is behind ``[`` or ends with a dash: `lines.is_tag`."""
-    cdef size_t i
-    cdef bint capital = False
-    if text[end - 1] != c"-" and (start == 0 or text[start - 1] != c"["):
-        return False
-    for i in range(start, end):
-        if is_lower(text[i]) or text[i] >= 128:
-            return False
-        capital |= is_upper(text[i])
-    return capital
-
-
 cdef inline bint is_unit(const Tables* tables, const uint8_t* token, size_t length) noexcept nogil:
     while length and token[length - 1] == c".":
         length -= 1
@@ -1250,7 +1269,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
     cdef size_t start, end
     cdef int held = 0, taken
     cdef size_t length = line.length
-    cdef bint variable, of_host, nested
+    cdef bint variable, listed, nested
     piece.absent = False
     if line.inside and take_inside(line, tables, piece):
         return True
@@ -1296,14 +1315,16 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
             take_address(line, tables, start, end, held, True, piece)
             return True
         variable = held & DIGIT
-        of_host = end < length and text[end] == c"[" and has_address_behind(line, end)
+        listed = end < length and text[end] == c"[" and has_address_behind(line, end)
         nested = (
             start < line.nested_end or end < length and text[end] == c":"
         ) and is_nested_name(line, tables, start, end)
         if start and text[start - 1] == c"[" and start >= line.list_end:
             line.list_end = end_of_items(line, tables, start)
-        if not variable:
-            variable = nested or of_host or start < line.list_end
+        if not held & DIGIT:
+            variable = nested or (
+                (listed or start < line.list_end) and not is_kind_itself(tables, text, start, end)
+            )
             if not variable and not held & NOT_HEX and end - start <= 4 and (
                 end < line.length and text[end] == c":" or start and text[start - 1] == c":"
             ):
@@ -1324,11 +1345,8 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
                 line.optional = end
                 variable = True
             variable = variable or line.within != 0
-            piece.absent = of_host or (
-                variable and text[start] | 0x20 == c"n" and is_absent(text + start, end - start)
-            )
-        elif of_host:
-            piece.absent = True
+            if variable and text[start] | 0x20 == c"n":
+                piece.absent = is_absent(text + start, end - start)
         piece.assigned = not line.depth and start and is_assigned(line, tables, start, end)
         line.at = line.last_end = line.end = end
         line.last = start

@@ -12,10 +12,10 @@ to the classes of `tokens`, a token is variable if it
    with a decimal digit (``fe80::ab:1``);
 8. holds two or more of ``.``, ``/`` and ``\\`` between name bytes (``usr/lib/jvm``), or starts with
    ``./`` or ``../`` and is longer than that; but for names of exceptions (`tokens.is_exception`).
-   Or it is one of three or more that are joined by ``::`` (``hyper::proto::h1``), unless the last
-   names what went wrong (`tokens.is_named_kind`);
+   Or it is one of three or more that are joined by ``::`` (``hyper::proto::h1``), unless one names
+   what went wrong or a state (`tokens.is_named_kind`, `has_state`);
 9. is a name, a dot and one of `LAST_LABELS` (``example.com``, ``report.pdf``); or a name directly
-   before an IP address in brackets (``unknown[203.0.113.9]``), whatever it says;
+   before an IP address in brackets (``unknown[203.0.113.9]``), unless it names a kind of event;
 10. is a value: inside brackets a single word after ``key=``, or after ``key:``, a space and before
     the next comma or bracket; a word after ``"key":``; an item of a list behind a key; one of two
     or more single words in square brackets, with commas between them (``[orders, users]``);
@@ -204,8 +204,7 @@ _RUN_OF_WORD_BYTES = re.compile(rb"[A-Za-z0-9_\x80-\xff]++")
 
 _ANGLE = re.compile(rb"<([^%b\x1b\"'<>]*+)>" % _SPACES)
 _BARE = re.compile(rb"[^%b\x1b\"]++" % _SPACES)
-_IN_BRACKETS = re.compile(rb"\[([0-9A-Fa-f.:]{2,45})\]")
-_HEX_LETTER = re.compile(rb"[A-Fa-f]")
+_ADDRESS = re.compile(rb"\[(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|([0-9A-Fa-f.:]{3,45}))\]")
 _NESTED = re.compile(rb"[^%b]++(?:::[^%b]++)*+" % (_SKIPPED, _SKIPPED))
 _ITEMS = re.compile(rb"[^%b]++(?:, ?[^%b]++)++(?=\])" % (_SKIPPED, _SKIPPED))
 _VALUE_REST = re.compile(rb"(?:[^%b]|:)*+" % _SKIPPED)
@@ -619,12 +618,10 @@ class _Scanner:
             return self._address(start, _end(_URL_REST, text, end))
         if token[0] == _SLASH and b"?" in token[:-1]:
             return self._address(start, _end(_QUERY_REST, text, end))
-        of_host = has_address_behind(text, end)
-        nested = self._is_nested_name(start, end)
+        nested, listed = self._is_nested_name(start, end), self._is_listed(start)
         variable = (
             nested
-            or of_host
-            or self._is_listed(start)
+            or ((listed or has_address_behind(text, end)) and not _is_kind(text, start, end))
             or self._is_hex_group(start, end)
             or is_variable(token)
             or self._is_structured(token)
@@ -638,7 +635,7 @@ class _Scanner:
             self._optional = end
             variable = True
         variable = variable or self._inside >= 0
-        absent = variable and (of_host or token.lower() in ABSENT)
+        absent = variable and token.lower() in ABSENT
         self._pieces.append(Piece(start, end, variable, assigned and not variable, absent))
         self._last = start, end
         self._end = end
@@ -701,7 +698,9 @@ class _Scanner:
                 return False
             self._nested_end = _end(_NESTED, text, start)
             names = text[start : self._nested_end].split(b"::")
-            self._is_nested = len(names) > 2 and not is_named_kind(names[-1])
+            self._is_nested = len(names) > 2 and not any(
+                is_named_kind(name) or has_state(name) for name in names
+            )
         return self._is_nested
 
     def _is_listed(self, start: int) -> bool:
@@ -797,6 +796,12 @@ def has_state(word: bytes) -> bool:
     return len(parts) > 1 and parts[-1].lower() in STATES and b"-" not in word
 
 
+def _is_kind(text: bytes, start: int, end: int) -> bool:
+    """Return whether a word by itself names a kind of event."""
+    word = text[start:end]
+    return is_named_kind(word) or has_state(word) or is_tag(text, start, end)
+
+
 def is_tag(text: bytes, start: int, end: int) -> bool:
     """Return whether a word in capitals is behind ``[`` or ends with a dash.
 
@@ -881,14 +886,11 @@ def has_address_behind(text: bytes, end: int) -> bool:
     >>> [has_address_behind(text, 1) for text in (b"a[10.0.0.1]", b"a[fe80::1]", b"a[12:00:01]")]
     [True, True, False]
     """
-    found = _IN_BRACKETS.match(text, end)
-    if found is None:
-        return False
-    address = found[1]
-    colons, dots = address.count(b":"), address.count(b".")
-    if not colons:
-        return dots == 3 and not _HEX_LETTER.search(address)
-    return colons > 1 and (colons == 7 or b"::" in address)
+    found = _ADDRESS.match(text, end)
+    if found is None or found[1] is None:
+        return found is not None
+    colons = found[1].count(b":")
+    return colons > 1 and (colons == 7 or b"::" in found[1])
 
 
 def _space_between(match: re.Match[bytes]) -> bytes:

@@ -9,9 +9,9 @@ Idea: an event's *variant* is the sequence, in order, of
 1. its *protected words*: outcomes such as ``ok``, ``failed``, ``up``, ``not`` (`OUTCOMES`), or a
    recipe's own list; also behind a number and a slash (``1/FAILURE``), and ``n't`` for ``not``;
 2. its log levels (`LEVELS`), unless they are values of keys that name something else
-   (``user=info``, ``user=<info>``); in capitals also before a slash (``ERROR/MainProcess``). The
-   letter with which lines of klog and glog begin is one too: in ``E1126 10:02:11.3``, ``E`` is
-   ``error`` and ``1126`` the day;
+   (``user=info``); in capitals also before a slash (``ERROR/MainProcess``). The letter with which
+   lines of klog and glog begin is one too: in ``E1126 10:02:11.3``, ``E`` is ``error`` and
+   ``1126`` the day;
 3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, ``HTTP`` or
    ``status code`` (unless a unit follows), after a request (``GET /a 200``; but not where IIS has
    the port, between ``-`` and ``-`` and an address), or after ``status``, ``statusCode``, ``code``
@@ -149,7 +149,6 @@ MAX_WORD_BYTES = 16
 ENDINGS = b".!"
 """Not counted at the end of a protected word."""
 
-_OPENING = (b'"', b"'", b"<")
 _KEY = re.compile(rb"[A-Za-z0-9_.-]{1,%d}\Z" % (MAX_KEY_BYTES + 1))
 _STATUS = re.compile(rb"[0-9]{3}")
 _CLASSES = frozenset(b"12345")
@@ -395,10 +394,6 @@ def is_key(text: bytes, end: int) -> bool:
 
 def _is_of_other_key(text: bytes, start: int) -> bool:
     """Return whether a token is the value of a key that has no levels."""
-    if text[start - 1 : start] in _OPENING:
-        start -= 1
-        while text[start - 1 : start] == b"\\":
-            start -= 1
     if text[start - 1 : start] != b"=":
         return False
     key = _KEY.search(text[max(start - 2 - MAX_KEY_BYTES, 0) : start - 1])

@@ -1285,16 +1285,9 @@ cdef class Kernel:
 
     cdef inline bint is_of_other_key(self, const uint8_t* text, size_t start) noexcept nogil:
         """Return whether a token is the value of a key that has no levels."""
-        cdef size_t end, at
-        if start and (
-            text[start - 1] == c'"' or text[start - 1] == c"'" or text[start - 1] == c"<"
-        ):
-            start -= 1
-            while start and text[start - 1] == c"\\":
-                start -= 1
-        if start == 0 or text[start - 1] != c"=":
+        cdef size_t end = start - 1, at = end
+        if start == 0 or text[end] != c"=":
             return False
-        at = end = start - 1
         while (
             at and end - at <= MAX_KEY
             and (text[at - 1] == c"." or text[at - 1] == c"-"

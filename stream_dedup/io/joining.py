@@ -433,6 +433,8 @@ class _Lines:
                     return j, True
                 plain += not language
             elif j >= i:
+                if self._closes(j, start, language):
+                    return j + 1, True
                 bridged = self._bridged(j, start, language, opened=opened)
                 opened = False
             if bridged is None or bridged == j:
@@ -450,6 +452,16 @@ class _Lines:
             opened = opened or line.endswith(_OPENING)
             j = bridged
         return j, False
+
+    def _closes(self, j: int, start: int, language: str) -> bool:
+        """Return whether the line `j` is the empty one behind a trace with one before it."""
+        lines = self._lines
+        return (
+            language == _OTHER
+            and start + 1 < j < start + MAX_EVENT_LINES
+            and not lines[j].strip()
+            and not lines[start + 1].strip()
+        )
 
     def _bridged(self, j: int, start: int, language: str, *, opened: bool) -> int | None:
         """Return the index after lines that are not indented, from `j` on, and belong to the event.
@@ -483,8 +495,8 @@ class _Lines:
             wanted = ((GOROUTINE,),)
         elif _PLACE.search(lines[start]):  # Node
             wanted = ((b"Node.js v",),) if language else ((b"",), (b"    at ",))
-        else:  # the one behind a trace that has one before it
-            return j + 1 if lines[j - 1].strip() and not lines[start + 1].strip() else j
+        else:
+            return j
         for k, beginnings in enumerate(wanted, j + 1):
             if k == len(lines):
                 return None

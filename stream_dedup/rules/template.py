@@ -293,7 +293,8 @@ def words_shown_as_variables(pattern: str, patterns: Patterns) -> list[str]:
         patterns: make the patterns of the events.
     """
     text, _ = _without_ellipsis(pattern)
-    event = read_event(patterns.pieces(_PLACEHOLDER.sub("7", text).encode("utf-8", "replace")))
+    example = _PLACEHOLDER.sub(lambda found: "./a" if found[0] == "<*>" else "7", text)
+    event = read_event(patterns.pieces(example.encode("utf-8", "replace")))
     shown = {word for word in event.words if word is not None}
     said = (word for word in words_of(_PLACEHOLDER.sub(" ", text)) if word not in shown)
     return list(dict.fromkeys(said))

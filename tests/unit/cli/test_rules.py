@@ -161,7 +161,16 @@ def test_a_pattern_that_no_event_matches_is_named(file: Path) -> None:
     added = run(
         "rules", "add", "never_merge", "job 7 of web ended", "job 8 ended", "--file", str(file)
     )
-    fitting = run("rules", "add", "merge", 'job <*> "<path>" ended', "x <5xx>", "--file", str(file))
+    fitting = run(
+        "rules",
+        "add",
+        "merge",
+        'job <*> "<path>" ended',
+        "x <5xx>",
+        "lease <*> days <*>:ab:cd y",
+        "--file",
+        str(file),
+    )
     checked = run("rules", "check", str(file))
 
     expected = [

@@ -82,6 +82,13 @@ def tokens(text: bytes) -> bytes:
         (b"a::b:::c::d a::...b::c::d", b"a b c d <*>"),
         (b"from unknown[203.0.113.9]: x", b"from <*> x"),
         (b"from mail[2001:db8::1] x", b"from <*> x"),
+        (b"IOError[10.0.0.1] x NodeReady[10.0.0.1]", b"IOError <*> x NodeReady <*>"),
+        (b"a[...] b[::] c[::1]d[1..2.3] e[10.0.0.1234]", b"a b <*> d <*> e <*>"),
+        (b"[IOError, retry] x [ABORT, y]", b"IOError <*> x ABORT <*>"),
+        (
+            b"std::io::ErrorKind::NotFound a::IOError::new",
+            b"std io ErrorKind NotFound a IOError new",
+        ),
         (b"failed[::a] b[1.2.3] c[1.2.3.4 d[12:00:01] e", b"<*> a b <*> c <*> d <*> e"),
         (b"p[b.c.d.e] q x[a:b:c:d:e:f:a:b]", b"p <*> q <*> a b c d e f a b"),
         (b"y[a:b:c:d:e:f:a]", b"y a b c d e f a"),

@@ -162,6 +162,14 @@ def test_empty_lines_around_a_trace_belong_to_it_behind_an_error() -> None:
     ]  # fmt: skip
 
 
+def test_only_the_first_empty_line_behind_a_trace_belongs_to_it() -> None:
+    lines = lines_of(SPRING)
+    whole = [*lines[:7], b"\tat z.Z.z(Z.java:1)", b"", b"  data: 1"]
+    assert joined(whole)[0] == b"\n".join(lines[:7])
+    assert joined([b"  at a.b(C.java:3)", b"", b"INFO other"])[1:] == [b"", b"INFO other"]
+    assert len(joined([b"\tat a.B.b(C.java:1)", b""] * 50)) == 100
+
+
 def test_an_empty_line_behind_an_error_is_held_back_a_moment() -> None:
     header, blank, *_ = lines_of(SPRING)
     joiner = TraceJoiner()
