@@ -41,10 +41,11 @@ async def ended_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> 
     An error of the coroutine is raised.
     """
     doing, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
-    await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if doing.done():
-        doing.result()
-        return True
-    doing.cancel()
-    return False
+    try:
+        await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            doing.result()
+        return doing.done()
+    finally:  # also if the caller is cancelled
+        stopping.cancel()
+        doing.cancel()

@@ -24,7 +24,7 @@ from stream_dedup.clock import SystemClock
 from stream_dedup.emit.summaries import iso_time
 from stream_dedup.errors import RuleError
 from stream_dedup.features.patterns import Patterns
-from stream_dedup.features.recipe import load_recipe
+from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.io.files import whole_file
 from stream_dedup.rules import file as rules_file
 from stream_dedup.rules.book import RuleBook
@@ -178,16 +178,17 @@ def author_of(given: str) -> str:
         return ""
 
 
-def _note_unmatched(rules: Sequence[PatternRule], recipe: str) -> None:
+def _note_unmatched(rules: Sequence[PatternRule], recipe: Recipe) -> None:
     """Say which patterns no event can match, as it shows a placeholder in the place of a word."""
-    patterns = Patterns(load_recipe(recipe))
+    patterns = Patterns(recipe)
     for rule in rules:
         for pattern in rule.patterns:
             for word in words_shown_as_variables(pattern, patterns):
                 note(
-                    f"rule {_printable(rule.id)}: events of recipe {recipe} show a placeholder for "
-                    f"{_printable(word)!r}, so none matches {_printable(pattern)!r}; write <*> "
-                    "there, and for a single value make the rule split"
+                    f"rule {_printable(rule.id)}: events of recipe {recipe.name} show a "
+                    f"placeholder for {_printable(word)!r}, so none matches "
+                    f"{_printable(pattern)!r}; write <*> there, and for a single value make the "
+                    "rule split"
                 )
 
 
@@ -271,6 +272,7 @@ def add_rule(kind: str, patterns: tuple[str, ...], recipe: str, **options: Any) 
     A message says if no event of the recipe can match a pattern, because events show a placeholder
     in the place of one of its words: "job 7 ended" is shown as "job <number> ended".
     """
+    of_events = load_recipe(recipe)
     rule = PatternRule(
         RuleKind(kind),
         patterns,
@@ -283,7 +285,7 @@ def add_rule(kind: str, patterns: tuple[str, ...], recipe: str, **options: Any) 
     )
     _place(options).change(lambda book: book.add(rule))
     click.echo(_line(rule))
-    _note_unmatched([rule], recipe)
+    _note_unmatched([rule], of_events)
 
 
 @rules.command("undo")
@@ -350,10 +352,10 @@ def check_rules(source: str, recipe: str) -> None:
 
     Patterns that no event of the recipe can match are named, as by "rules add".
     """
-    book = read_rules(source)
+    of_events, book = load_recipe(recipe), read_rules(source)
     acting = book.acting()
     click.echo(f"{len(acting)} rules act, {len(book.rules) - len(acting)} were undone")
-    _note_unmatched(acting, recipe)
+    _note_unmatched(acting, of_events)
 
 
 def _line(rule: PatternRule) -> str:

@@ -891,7 +891,9 @@ cdef inline bint has_state(const Tables* tables, const uint8_t* word, size_t len
     return parts > 1 and holds(&tables.states, word + last, end - last, True)
 
 
-cdef inline bint names_state(const Tables* tables, const uint8_t* word, size_t length) noexcept nogil:
+cdef inline bint says_what_happened(
+    const Tables* tables, const uint8_t* word, size_t length
+) noexcept nogil:
     """Return whether a word names what went wrong, or a state."""
     return is_named_kind(tables.classes, word, length) or has_state(tables, word, length)
 
@@ -909,11 +911,11 @@ cdef inline bint is_tag(const uint8_t* text, size_t start, size_t end) noexcept 
     return capital
 
 
-cdef inline bint is_kind_itself(
+cdef inline bint names_itself(
     const Tables* tables, const uint8_t* text, size_t start, size_t end
 ) noexcept nogil:
-    """Return whether a word by itself names a kind of event: `lines._is_kind`."""
-    return names_state(tables, text + start, end - start) or is_tag(text, start, end)
+    """Return whether a word names a kind of event, whatever is around it: `lines._names_itself`."""
+    return says_what_happened(tables, text + start, end - start) or is_tag(text, start, end)
 
 
 cdef inline bint is_of_class(
@@ -987,7 +989,7 @@ cdef inline bint is_nested_name(
         return line.is_nested
     if end + 1 >= line.length or text[end] != c":" or text[end + 1] != c":":
         return False
-    named = names_state(tables, text + start, end - start)
+    named = says_what_happened(tables, text + start, end - start)
     while (
         at + 2 < line.length and text[at] == c":" and text[at + 1] == c":"
         and tables.classes[text[at + 2]] != 0
@@ -997,7 +999,7 @@ cdef inline bint is_nested_name(
         names += 1
         while at < line.length and tables.classes[text[at]] != 0:
             at += 1
-        named = named or names_state(tables, text + last, at - last)
+        named = named or says_what_happened(tables, text + last, at - last)
     line.nested_end = at
     line.is_nested = names > 2 and not named
     return line.is_nested
@@ -1117,7 +1119,7 @@ cdef inline bint is_assigned(
     """Return whether a word, alone in double quotes or not, is of the value of a key."""
     cdef const uint8_t* text = line.text
     if start < line.assigned_end:
-        return text[start - 1] == c":"
+        return True
     if text[start - 1] == c'"':
         if start < 2 or end == line.length or text[end] != c'"':
             return False
@@ -1269,7 +1271,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
     cdef size_t start, end
     cdef int held = 0, taken
     cdef size_t length = line.length
-    cdef bint variable, listed, nested
+    cdef bint variable, of_host, nested
     piece.absent = False
     if line.inside and take_inside(line, tables, piece):
         return True
@@ -1315,7 +1317,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
             take_address(line, tables, start, end, held, True, piece)
             return True
         variable = held & DIGIT
-        listed = end < length and text[end] == c"[" and has_address_behind(line, end)
+        of_host = end < length and text[end] == c"[" and has_address_behind(line, end)
         nested = (
             start < line.nested_end or end < length and text[end] == c":"
         ) and is_nested_name(line, tables, start, end)
@@ -1323,7 +1325,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
             line.list_end = end_of_items(line, tables, start)
         if not held & DIGIT:
             variable = nested or (
-                (listed or start < line.list_end) and not is_kind_itself(tables, text, start, end)
+                (of_host or start < line.list_end) and not names_itself(tables, text, start, end)
             )
             if not variable and not held & NOT_HEX and end - start <= 4 and (
                 end < line.length and text[end] == c":" or start and text[start - 1] == c":"

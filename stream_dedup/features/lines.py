@@ -621,7 +621,7 @@ class _Scanner:
         nested, listed = self._is_nested_name(start, end), self._is_listed(start)
         variable = (
             nested
-            or ((listed or has_address_behind(text, end)) and not _is_kind(text, start, end))
+            or ((listed or has_address_behind(text, end)) and not _names_itself(text, start, end))
             or self._is_hex_group(start, end)
             or is_variable(token)
             or self._is_structured(token)
@@ -698,9 +698,7 @@ class _Scanner:
                 return False
             self._nested_end = _end(_NESTED, text, start)
             names = text[start : self._nested_end].split(b"::")
-            self._is_nested = len(names) > 2 and not any(
-                is_named_kind(name) or has_state(name) for name in names
-            )
+            self._is_nested = len(names) > 2 and not any(map(_says_what_happened, names))
         return self._is_nested
 
     def _is_listed(self, start: int) -> bool:
@@ -726,7 +724,7 @@ class _Scanner:
     def _is_assigned(self, start: int, end: int) -> bool:
         text = self._text
         if start < self._assigned_end:
-            return text[start - 1 : start] == b":"
+            return True
         if text[start - 1 : start] == b'"':  # alone in quotes
             start, end = start - 1, end + 1 if text[end : end + 1] == b'"' else -1
         if end < 0 or text[start - 1 : start] != b"=" or self._is_message_key():
@@ -774,13 +772,8 @@ def names_kind(text: bytes, start: int, end: int) -> bool:
     (``session_open``, ``NodeNotReady``), it is a method of HTTP or a tag (``[PUB]``), or the value
     of a message key (``type:exists``).
     """
-    word = text[start:end]
     return (
-        is_named_kind(word)
-        or has_state(word)
-        or word in METHODS
-        or is_tag(text, start, end)
-        or is_said(text, start, end)
+        _names_itself(text, start, end) or text[start:end] in METHODS or is_said(text, start, end)
     )
 
 
@@ -796,10 +789,13 @@ def has_state(word: bytes) -> bool:
     return len(parts) > 1 and parts[-1].lower() in STATES and b"-" not in word
 
 
-def _is_kind(text: bytes, start: int, end: int) -> bool:
-    """Return whether a word by itself names a kind of event."""
-    word = text[start:end]
-    return is_named_kind(word) or has_state(word) or is_tag(text, start, end)
+def _says_what_happened(word: bytes) -> bool:
+    return is_named_kind(word) or has_state(word)
+
+
+def _names_itself(text: bytes, start: int, end: int) -> bool:
+    """Return whether a word names a kind of event, whatever is around it but ``[``."""
+    return _says_what_happened(text[start:end]) or is_tag(text, start, end)
 
 
 def is_tag(text: bytes, start: int, end: int) -> bool:

@@ -65,21 +65,19 @@ from stream_dedup.features._lines cimport (
     Tables,
     Words,
     escapes_end,
-    has_state,
     fill_classes,
     fill_tables,
     holds,
     is_blank,
     is_hex_digit,
     is_method,
-    is_named_kind,
     is_of_class,
     is_of_rsyslog,
     is_said,
-    is_tag,
     is_unit,
     is_word_byte,
     may_have_escapes,
+    names_itself,
     next_piece,
     set_words,
     start_line,
@@ -1583,10 +1581,8 @@ cdef class Kernel:
     ) noexcept nogil:
         """Return whether a word names a kind: `lines.names_kind`."""
         return (
-            is_named_kind(self.tables.classes, text + start, size)
-            or has_state(&self.tables, text + start, size)
+            names_itself(&self.tables, text, start, start + size)
             or is_method(text + start, size)
-            or is_tag(text, start, start + size)
             or is_said(text, length, &self.tables, start, start + size)
         )
 

@@ -128,6 +128,24 @@ def test_a_line_of_a_known_variable_completes_another_place(start: Start) -> Non
     assert sum(one.count for one in closed.values()) == next(offset)
 
 
+def test_a_pattern_shows_all_that_lines_of_known_variables_taught(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    offset = iter(range(100))
+
+    def stored(user: str, bucket: str, city: str) -> Resolution:
+        return add(index, next(offset), f"{upload(user, bucket)} in {city}")
+
+    for name in NAMES[:5]:
+        root = stored(name, "logs", "oslo")
+    for bucket in BUCKETS[1:5]:
+        stored("gina", bucket, "oslo")
+    stored("gina", "logs", "oslo")  # the fifth bucket of gina
+    for city in ("rome", "bonn", "lima", "kiel"):
+        stored("gina", "music", city)
+    assert stored("gina", "music", "oslo").cluster == root.cluster  # the fifth city
+    assert finals(index)[root.cluster].learned == 1 << 1 | 1 << 6 | 1 << 8
+
+
 def test_a_line_of_a_known_variable_notes_no_values(start: Start) -> None:
     index = start(recipe=LEARNS)
     for n, name in enumerate(NAMES):

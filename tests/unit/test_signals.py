@@ -65,3 +65,15 @@ def test_work_ends_unless_the_event_comes_first() -> None:
 
     asyncio.run(run())
     assert ended == [True, False]
+
+
+def test_work_ends_with_its_cancelled_caller() -> None:
+    async def run() -> set[asyncio.Task[None]]:
+        caller = asyncio.create_task(ended_before(asyncio.Event(), asyncio.sleep(3600)))
+        await asyncio.sleep(0.01)
+        caller.cancel()
+        await asyncio.wait({caller})
+        await asyncio.sleep(0.01)
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert asyncio.run(run()) == set()

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from stream_dedup.cli.main import cli
-from stream_dedup.errors import RuleConflict, RuleError
+from stream_dedup.errors import RecipeError, RuleConflict, RuleError
 
 LINES = "job 1 ended now\ntask 2 is over here\njob 3 ended now\n"
 
@@ -194,3 +194,10 @@ def test_a_pattern_is_checked_by_the_recipe_that_is_given(file: Path, tmp_path: 
 
     assert "for 'v7'" in shown.stderr
     assert literal.stderr == ""
+
+
+def test_a_rule_is_not_added_if_its_recipe_is_unknown(file: Path) -> None:
+    with pytest.raises(RecipeError):
+        run("rules", "add", "mute", "build of main", "--file", str(file), "--recipe", "nowhere")
+
+    assert not file.exists()
