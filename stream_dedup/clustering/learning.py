@@ -10,6 +10,15 @@ from stream_dedup.fingerprint.one_off import REPEATED, VALUE_BITS
 OWN = 127
 """The number of an entry of a record that stands for no slot."""
 
+COMBINATION = 126
+"""The number of an entry that lists a combination of a shape: its value says which."""
+
+MAX_COMBINATIONS = 8
+"""Combinations that are tried for a pattern, of those that its shape has."""
+
+MAX_ASSUMED = 4
+"""Combinations for which a pattern that opens a cluster has its values noted, likewise."""
+
 LEARNED = (1 << VALUE_BITS + 1) - 1
 """The value of a slot that is learned."""
 
@@ -53,6 +62,22 @@ def wanted_values(learn: int, around: int) -> int:
         around: how many words are around the slot.
     """
     return learn if around > FEW_AROUND else (2 if around == FEW_AROUND else 4) * learn
+
+
+def wanted_together(learn: int, combination: int) -> int:
+    """Return how many distinct values make a word one of a combination.
+
+    The more words vary beside it, the less the values say: in ``user <*> copied table <*>``, the
+    other verbs would be among them.
+
+    >>> wanted_together(5, 0b101)
+    15
+
+    Args:
+        learn: as `Match.learn`.
+        combination: the words that vary beside it.
+    """
+    return learn * (combination.bit_count() + 1)
 
 
 def may_be_missing(number: int, words: int) -> bool:

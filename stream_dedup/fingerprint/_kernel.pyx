@@ -979,10 +979,12 @@ cdef inline uint64_t key_of_two(uint64_t one, uint64_t other) noexcept nogil:
 
 
 cdef inline void put_slot(
-    Hashes* slots, uint64_t key, size_t number, size_t around, uint64_t word
+    Hashes* slots, uint64_t key, size_t number, size_t around, uint64_t word, bint assigned
 ) noexcept nogil:
     slots.at[slots.count] = key
-    slots.at[slots.count + 1] = number | around << 8 | (word & (1 << VALUE_BITS) - 1) << 32
+    slots.at[slots.count + 1] = (
+        number | around << 8 | <uint64_t>assigned << 16 | (word & (1 << VALUE_BITS) - 1) << 32
+    )
     slots.count += 2
 
 
@@ -992,7 +994,7 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
     cdef uint64_t head[MOST_WORDS + 1]
     cdef uint64_t tail[MOST_WORDS + 1]
     cdef uint64_t power[MOST_WORDS + 1]
-    cdef uint64_t fixed = 0, weak = 0, assigned = 0, shape = 0, rest, values, missing
+    cdef uint64_t fixed = 0, weak = 0, assigned = 0, gaps = 0, shape = 0, rest, values, missing
     cdef uint64_t least[3]
     cdef size_t places[2]  # of the first two of them
     cdef size_t count = 0, i, j, left
@@ -1000,7 +1002,7 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
     cdef Hashes* slots = &work.slots
     for i in range(tokens.count):
         if tokens.at[i].variable:
-            shape |= <uint64_t>1 << count
+            gaps |= <uint64_t>1 << count
             continue
         if count == MOST_WORDS:
             return 0
@@ -1022,13 +1024,17 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
     least[0] = least[1] = least[2] = NO_WORD
     for i in range(count):
         note_least(least, words[i])
+        shape = shape * KEY_BASE + (words[i] if fixed >> i & 1 else 0)
+    shape = finish((shape + gaps) * KEY_BASE + count)
     slots.at[slots.count] = key_of(head[count], count, least, NO_WORD)
-    slots.at[slots.count + 1] = count
+    slots.at[slots.count + 1] = count | shape << 8
     slots.count += 2
     if count == LEAST_AROUND:
         for i in range(2):
             if not fixed >> i & 1 and not weak >> (1 - i) & 1:
-                put_slot(slots, key_of_two(words[1 - i], shape), i, 1, words[i])
+                put_slot(
+                    slots, key_of_two(words[1 - i], gaps), i, 1, words[i], assigned >> i & 1
+                )
         return 0
     places[0] = places[1] = 0
     for i in range(count):
@@ -1041,7 +1047,10 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
         if (missing == least[0] and places[0] > 1) or (missing == least[1] and places[1] > 1):
             missing = NO_WORD  # it stands elsewhere, too
         rest = head[i] * power[count - 1 - i] + tail[i + 1]
-        put_slot(slots, key_of(rest, count - 1, least, missing), i, count - 1, words[i])
+        put_slot(
+            slots, key_of(rest, count - 1, least, missing), i, count - 1, words[i],
+            assigned >> i & 1,
+        )
     for i in range(count):
         if fixed >> i & 1:
             continue
@@ -1055,7 +1064,10 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
                 first = False
                 break
         if first and LEAST_AROUND <= left < count - 1:
-            put_slot(slots, key_of(rest, left, least, words[i]), REPEATED + i, left, words[i])
+            put_slot(
+                slots, key_of(rest, left, least, words[i]), REPEATED + i, left, words[i],
+                assigned >> i & 1,
+            )
     if not assigned:
         return 0
     least[0] = least[1] = least[2] = NO_WORD
@@ -1069,7 +1081,7 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
             left += 1
     if left >= LEAST_AROUND:
         values = finish(values ^ (count - left))
-        put_slot(slots, key_of(rest, left, least, NO_WORD), ASSIGNED_WORDS, left, values)
+        put_slot(slots, key_of(rest, left, least, NO_WORD), ASSIGNED_WORDS, left, values, True)
     return 0
 
 

@@ -69,6 +69,9 @@ KEY_BASE = 0x9E37_79B9_7F4A_7C15
 LEAST_BITS = 16
 """The high bits of a key: of the least two hashes."""
 
+SHAPE_BITS = 56
+"""Of a shape."""
+
 _BYTE = 0xFF
 
 
@@ -79,11 +82,14 @@ class Keys(NamedTuple):
         own: of all its words.
         words: how many words.
         slots: in order.
+        shape: of what two patterns have in common that differ in words with a slot alone: the
+            number of words, where placeholders are, and the words without a slot; 56 bits.
     """
 
     own: int
     words: int
     slots: list[WordSlot]
+    shape: int = 0
 
 
 class WordSlot(NamedTuple):
@@ -94,12 +100,14 @@ class WordSlot(NamedTuple):
         number: which word, from 0; `REPEATED` more for all places of a repeated one; or `ASSIGNED`.
         around: how many other words.
         value: the low bits of the word's hash; of several words, of the key of their sequence.
+        assigned: whether it is the value of a key.
     """
 
     key: int
     number: int
     around: int
     value: int
+    assigned: bool = False
 
 
 def sequence_key(hashes: Sequence[int]) -> int:
@@ -118,7 +126,7 @@ def pattern_keys(
     protected: Sequence[bool],
     assigned: Sequence[bool] = (),
     weak: Sequence[bool] = (),
-    shape: int = 0,
+    gaps: int = 0,
 ) -> Keys:
     """Return the keys of a pattern; the plain form of what the native kernel does.
 
@@ -128,43 +136,51 @@ def pattern_keys(
         assigned: for each word whether it is the value of a key; nothing: none is.
         weak: for each word whether it says too little of another one that has only it beside: a log
             level, the name of a kind; nothing: none does.
-        shape: of a pattern of two words: bit 0 if a placeholder is before the first, bit 1 if one
-            is before the second, bit 2 if one is behind it.
+        gaps: where placeholders are: bit i if one is before the word i, the last bit if one is
+            behind the last word.
     """
-    if len(hashes) == LEAST_AROUND:
+    count = len(hashes)
+    assigned = assigned or [False] * count
+    shape = 0
+    for number, each in enumerate(hashes):
+        shape = shape * KEY_BASE + (each if protected[number] else 0)
+    shape = mix(((shape + gaps) * KEY_BASE + count) & MASK64) & (1 << SHAPE_BITS) - 1
+
+    def slot(others: Sequence[int], number: int, value: int, of: int) -> WordSlot:
+        low = value & (1 << VALUE_BITS) - 1
+        return WordSlot(sequence_key(others), number, len(others), low, bool(assigned[of]))
+
+    if count == LEAST_AROUND:
         slots = [
-            WordSlot(sequence_key((around, shape)), number, 1, each & (1 << VALUE_BITS) - 1)
+            slot((around, gaps), number, each, number)._replace(around=1)
             for number, (each, around) in enumerate(zip(hashes, reversed(hashes), strict=True))
             if not protected[number] and not (weak and weak[1 - number])
         ]
-        return Keys(sequence_key(hashes), len(hashes), slots)
+        return Keys(sequence_key(hashes), count, slots, shape)
     slots = []
     for number, each in enumerate(hashes):
         others = [*hashes[:number], *hashes[number + 1 :]]
         if len(others) >= LEAST_AROUND and not protected[number]:
-            slots.append(_slot(others, number, each))
+            slots.append(slot(others, number, each, number))
     for number, each in enumerate(hashes):
         if hashes.count(each) > 1 and hashes.index(each) == number and not protected[number]:
             others = [other for other in hashes if other != each]
             if len(others) >= LEAST_AROUND:
-                slots.append(_slot(others, REPEATED + number, each))
+                slots.append(slot(others, REPEATED + number, each, number))
     if any(assigned):
         others = [word for word, value in zip(hashes, assigned, strict=True) if not value]
         values = [word for word, value in zip(hashes, assigned, strict=True) if value]
         if len(others) >= LEAST_AROUND:
-            slots.append(_slot(others, ASSIGNED, sequence_key(values)))
-    return Keys(sequence_key(hashes), len(hashes), slots)
-
-
-def _slot(others: list[int], number: int, word: int) -> WordSlot:
-    return WordSlot(sequence_key(others), number, len(others), word & (1 << VALUE_BITS) - 1)
+            first = list(assigned).index(True)
+            slots.append(slot(others, ASSIGNED, sequence_key(values), first))
+    return Keys(sequence_key(hashes), count, slots, shape)
 
 
 def pack(keys: Keys) -> bytes:
     """Pack keys as the kernel returns them: 64-bit numbers in native byte order."""
-    numbers = array("Q", [keys.own, keys.words])
-    for key, number, around, value in keys.slots:
-        numbers.extend((key, number | around << 8 | value << 32))
+    numbers = array("Q", [keys.own, keys.words | keys.shape << 8])
+    for key, number, around, value, assigned in keys.slots:
+        numbers.extend((key, number | around << 8 | assigned << 16 | value << 32))
     return numbers.tobytes()
 
 
@@ -172,15 +188,27 @@ def unpack(packed: bytes) -> Keys:
     """Unpack what `pack` packs."""
     numbers = array("Q", packed)
     slots = [word_slot(numbers, index) for index in range(len(slot_keys(numbers)))]
-    return Keys(numbers[0], numbers[1], slots)
+    return Keys(numbers[0], word_count(numbers), slots, shape_of(numbers))
+
+
+def word_count(numbers: array[int]) -> int:
+    """Return how many words a pattern has, out of an array of what `pack` packs."""
+    return numbers[1] & _BYTE
+
+
+def shape_of(numbers: array[int]) -> int:
+    """Return the shape of a pattern, likewise."""
+    return numbers[1] >> 8
 
 
 def slot_keys(numbers: array[int]) -> array[int]:
-    """Return the keys of the slots out of an array of what `pack` packs."""
+    """Return the keys of the slots, likewise."""
     return numbers[2::2]
 
 
 def word_slot(numbers: array[int], index: int) -> WordSlot:
     """Return one slot, likewise."""
     low = numbers[3 + 2 * index]
-    return WordSlot(numbers[2 + 2 * index], low & _BYTE, low >> 8 & _BYTE, low >> 32)
+    return WordSlot(
+        numbers[2 + 2 * index], low & _BYTE, low >> 8 & _BYTE, low >> 32, bool(low >> 16 & 1)
+    )

@@ -123,17 +123,17 @@ def _one_off(tokens: list[Feature]) -> bytes:
     hashes, assigned = [word.identity for word in words], [word.assigned for word in words]
     fixed = [word.protected or word.of_kind for word in words]
     weak = [word.level or word.of_kind for word in words]
-    return one_off.pack(one_off.pattern_keys(hashes, fixed, assigned, weak, _shape(tokens)))
+    return one_off.pack(one_off.pattern_keys(hashes, fixed, assigned, weak, _gaps(tokens)))
 
 
-def _shape(tokens: list[Feature]) -> int:
-    shape = words = 0
+def _gaps(tokens: list[Feature]) -> int:
+    gaps = words = 0
     for token in tokens:
         if token.variable:
-            shape |= 1 << words
+            gaps |= 1 << words
         else:
             words += 1
-    return shape
+    return gaps
 
 
 def _of_bands(taken: Taken) -> set[int]:

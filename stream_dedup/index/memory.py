@@ -361,30 +361,36 @@ class MemoryIndex:
         def is_live(slot: Slot) -> bool:
             return lookup.is_live(slot, query.first_us)
 
-        found, is_variable, seen = records.find(query.group, query.one_off, is_live)
-        rule = Rule.WORDS
-        if is_variable:
+        known = records.find(query.group, query.one_off, is_live)
+        found, rule = known.owner, Rule.WORDS
+        if known.is_variable:
             assert found is not None
-            ready = records.ready(seen, is_live)
+            shown = found.learned
+            ready = records.ready(known, is_live)
             root = self._merged(found, ready)
             assert root is not None
             lookup.add_alias(query, root.slot, searchable=False)
             answer = self._join(query, root, Rule.LEARNED)
-            learned = records.learn(query.group, seen, root.slot, ready, is_live)
+            learned = records.learn(query.group, known.seen, root.slot, ready, is_live)
+            learned |= records.note_together(query.one_off, root.slot, known, ready, is_live)
+            learned |= root.slot.learned != shown
             self.taught[row] = learned or not ready.merging.keys() <= {found.cluster}
             return answer
         if found is None and query.near:
             found, rule = lookup.by_fingerprint(query), Rule.FINGERPRINT
-        ready = records.ready(seen, is_live)
+        ready = records.ready(known, is_live)
         root = self._merged(found, ready)
         if root is None:
             answer = self._open_cluster(identity, query, now_us)
             records.open(self._clusters[identity].slot, is_live)
+            records.assume(self._clusters[identity].slot, known, is_live)
         else:
             rule = rule if found is not None else Rule.LEARNED
             lookup.add_alias(query, root.slot, searchable=rule is Rule.FINGERPRINT)
             answer = self._join(query, root, rule)
             records.note(query.one_off, root.slot, ready, is_live, outside=rule is not Rule.LEARNED)
+            if rule is Rule.LEARNED:
+                records.note_together(query.one_off, root.slot, known, ready, is_live)
         return answer
 
     def _merged(self, found: Slot | None, ready: Ready) -> _Cluster | None:

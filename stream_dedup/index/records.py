@@ -48,20 +48,32 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from stream_dedup.clustering.learning import (
+    COMBINATION,
     LEARNED,
     LEAST_SAME,
+    MAX_ASSUMED,
+    MAX_COMBINATIONS,
     MAX_ENTRIES,
     MAX_MERGED,
     MAX_MOVED,
     MAX_RECORDS,
     OWN,
     may_be_missing,
+    wanted_together,
     wanted_values,
 )
-from stream_dedup.fingerprint.one_off import REPEATED, WordSlot, slot_keys, word_slot
+from stream_dedup.fingerprint.combinations import PatternWords, list_keys, numbers_of
+from stream_dedup.fingerprint.one_off import (
+    REPEATED,
+    WordSlot,
+    slot_keys,
+    word_count,
+    word_slot,
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -128,6 +140,26 @@ class Seen(NamedTuple):
     record: list[Entry]
 
 
+class Found(NamedTuple):
+    """What is known of a pattern.
+
+    Attributes:
+        owner: the cluster that it belongs to by its words, if there is one.
+        is_variable: whether one of the pattern's own words is a known variable, so that no values
+            are noted.
+        seen: the slots of which something is known.
+        combinations: those that the pattern may have.
+        together: of each, the entries of the clusters whose pattern fits; none if it is not known
+            whether these words vary in it.
+    """
+
+    owner: Slot | None
+    is_variable: bool
+    seen: list[Seen]
+    combinations: list[int]
+    together: list[list[Entry]]
+
+
 class Ready(NamedTuple):
     """What an event's values bring about.
 
@@ -136,17 +168,23 @@ class Ready(NamedTuple):
         merging: the clusters found there.
         alike: those of them whose representative differs from the event in learned words alone, so
             that these slots are in its pattern.
+        together: slots of the words that vary together in their patterns.
     """
 
     numbers: set[int]
     merging: dict[int, Slot]
     alike: set[int]
+    together: set[int]
 
     def show(self, root: Slot) -> None:
         """Let the pattern of the cluster that is left show the slots."""
         if root.cluster in self.alike:
-            for number in self.numbers:
+            for number in self.numbers | self.together:
                 root.learned |= 1 << number % REPEATED
+
+
+NOTHING_READY = Ready(set(), {}, set(), set())
+"""Of a pattern that opens a cluster."""
 
 
 class Records:
@@ -160,49 +198,49 @@ class Records:
         self._learn = learn
         self._of_group: dict[str, dict[int, list[Entry] | Slot]] = {}
 
-    def find(
-        self, group: str, one_off: bytes, is_live: IsLive
-    ) -> tuple[Slot | None, bool, list[Seen]]:
+    def find(self, group: str, one_off: bytes, is_live: IsLive) -> Found:
         """Find the cluster of a pattern by its words.
 
         Args:
             group: only clusters of it are found.
             one_off: the packed keys of the pattern.
             is_live: tells whether a cluster takes the event.
-
-        Returns:
-            The cluster; whether one of the pattern's own words is a known variable, so that no
-            values are noted; and the slots of which something is known, for `ready`.
         """
         records = self._of_group.get(group)
         if records is None:
-            return None, False, []
+            return Found(None, False, [], [], [])
         numbers = array("Q", one_off)
         seen = [
             Seen(word_slot(numbers, index), _entries(records, key))
             for index, key in enumerate(slot_keys(numbers))
             if key in records
         ]
-        if not seen and numbers[0] not in records:
-            return None, False, seen
+        combinations, together = self._find_together(records, numbers, is_live)
+
+        def found(owner: Slot | None, *, is_variable: bool = False) -> Found:
+            return Found(owner, is_variable, seen, combinations, together)
+
+        if not seen and not any(together) and numbers[0] not in records:
+            return found(None)
         own = [entry for entry in _entries(records, numbers[0]) if is_live(entry.owner)]
-        found = older(entry.owner for entry in own if entry.value == LEARNED)
-        if found is not None:
-            return found, False, seen
+        owner = older(entry.owner for entry in own if entry.value == LEARNED)
+        if owner is not None:
+            return found(owner)
         there = [
             (slot, entry)
             for slot, record in seen
             for entry in record
             if entry.number in (slot.number, OWN) and is_live(entry.owner)
         ]
-        found = older(entry.owner for _, entry in there if entry.value == LEARNED)
-        if found is not None:
-            return found, True, seen
-        words = numbers[1]
+        learned = [entry.owner for _, entry in there if entry.value == LEARNED]
+        owner = older(learned + [entry.owner for entries in together for entry in entries])
+        if owner is not None:
+            return found(owner, is_variable=True)
+        words = word_count(numbers)
         if words >= LEAST_SAME:
             same = [entry.owner for entry in own if entry.number == OWN]
             if same:
-                return same[0], False, seen
+                return found(same[0])
         more = [e for e in own if e.first and may_be_missing(e.number, words + 1)]
         less = [
             entry
@@ -210,21 +248,57 @@ class Records:
             if may_be_missing(slot.number, words)
             and (entry.number == OWN or (entry.first and entry.owner.learned >> entry.number & 1))
         ]
-        found = older(entry.owner for entry in more + less)
+        owner = older(entry.owner for entry in more + less)
         for entry in more:  # the cluster's pattern shows that the word may be missing
-            if entry.owner is found:
-                found.learned |= 1 << entry.number
-        return found, False, seen
+            if entry.owner is owner:
+                owner.learned |= 1 << entry.number
+        return found(owner)
 
-    def ready(self, seen: list[Seen], is_live: IsLive) -> Ready:
+    @staticmethod
+    def _find_together(
+        records: dict[int, list[Entry] | Slot], numbers: array[int], is_live: IsLive
+    ) -> tuple[list[int], list[list[Entry]]]:
+        """Find the combinations that a pattern may have, and the clusters that it fits."""
+        combinations: list[int] = []
+        together: list[list[Entry]] = []
+        keys = [key for key in list_keys(numbers) if key in records]
+        words = PatternWords(numbers) if keys else None
+        for entry in chain.from_iterable(_entries(records, key) for key in keys):
+            assert words is not None
+            combination, is_listed = entry.value, entry.number == COMBINATION
+            if (
+                is_listed
+                and combination not in combinations
+                and len(combinations) < MAX_COMBINATIONS
+                and words.is_possible(combination)
+                and is_live(entry.owner)
+            ):
+                record = _entries(records, words.key(combination))
+                live = [each for each in record if is_live(each.owner)]
+                known = any(each.number == OWN for each in live)
+                combinations.append(combination)
+                together.append(live if known else [])
+        return combinations, together
+
+    def ready(self, found: Found, is_live: IsLive) -> Ready:
         """Return the slots that are learned with these values, and the clusters found there.
 
         The patterns of these clusters show the slots from now on.
         """
-        ready = Ready(set(), {}, set())
-        for slot, record in seen:
+        ready = Ready(set(), {}, set(), set())
+        for combination, entries in zip(found.combinations, found.together, strict=True):
+            if not found.is_variable or not entries:
+                continue  # the cluster that it lacks a word of is nearer
+            ready.together.update(numbers_of(combination))
+            for entry in entries:
+                if not self._has_room(ready, [entry.owner]):
+                    break
+                ready.merging[entry.owner.cluster] = entry.owner
+                if entry.first:
+                    ready.alike.add(entry.owner.cluster)
+        for slot, record in found.seen:
             entries = [entry for entry in record if entry.number == slot.number]
-            known = entries and entries[0].value == LEARNED
+            known = slot.number in ready.together or (entries and entries[0].value == LEARNED)
             if not known and len(entries) + 1 < wanted_values(self._learn, slot.around):
                 continue
             live = [entry for entry in entries if is_live(entry.owner)]
@@ -234,17 +308,23 @@ class Records:
                 if not self._completes(slot, live):
                     continue
                 live += [entry for entry in record if entry.number == OWN and is_live(entry.owner)]
-            owners = ready.merging | {entry.owner.cluster: entry.owner for entry in live}
-            moved = sum(len(owner.records) for owner in owners.values())
-            if ready.merging and (len(owners) > MAX_MERGED or moved > MAX_MOVED):
-                break  # too much for this event
+            owners = [entry.owner for entry in live]
+            if not self._has_room(ready, owners):
+                break
             ready.numbers.add(slot.number)
-            ready.merging.update(owners)
+            ready.merging.update((owner.cluster, owner) for owner in owners)
             for entry in live:
                 if entry.first and entry.number == slot.number:
                     entry.owner.learned |= 1 << slot.number % REPEATED
                     ready.alike.add(entry.owner.cluster)
         return ready
+
+    @staticmethod
+    def _has_room(ready: Ready, more: Iterable[Slot]) -> bool:
+        """Return whether more clusters can merge, or are too much for this event."""
+        owners = ready.merging | {owner.cluster: owner for owner in more}
+        moved = sum(len(owner.records) for owner in owners.values())
+        return not ready.merging or (len(owners) <= MAX_MERGED and moved <= MAX_MOVED)
 
     def _completes(self, slot: WordSlot, live: list[Entry]) -> bool:
         enough = len(live) + 1 >= wanted_values(self._learn, slot.around)
@@ -265,7 +345,7 @@ class Records:
             records.update(noted)
             owner.records = keys
         else:
-            self.note(owner.one_off, owner, Ready(set(), {}, set()), is_live, first=True)
+            self.note(owner.one_off, owner, NOTHING_READY, is_live, first=True)
 
     def note(
         self,
@@ -307,6 +387,98 @@ class Records:
             else:
                 known = _entries(records, key)
                 self._note(records, slot, known, owner, ready, is_live, first=first)
+
+    def note_together(
+        self, one_off: bytes, owner: Slot, found: Found, ready: Ready, is_live: IsLive
+    ) -> bool:
+        """Note which words vary in a cluster's pattern, as a combination.
+
+        Args:
+            one_off: the packed keys of a pattern of the cluster.
+            owner: how the cluster is found.
+            found: as returned before.
+            ready: likewise; the clusters there have merged into this one.
+            is_live: tells whether a cluster takes the event.
+
+        Returns:
+            Whether that was not known.
+        """
+        if owner.cluster not in ready.alike:
+            return False  # its pattern has other words
+        words = PatternWords(array("Q", one_off))
+        combination = words.combination(owner.learned)
+        if not combination:
+            return False
+        for known, entries in zip(found.combinations, found.together, strict=True):
+            if known == combination and entries:
+                return False
+        if combination not in found.combinations and len(found.combinations) >= MAX_COMBINATIONS:
+            return False
+        records = self._of_group.setdefault(owner.group, {})
+        if len(owner.records) + 2 > MAX_RECORDS:
+            return False
+        self._vary(records, words, combination, owner, is_live)
+        self._note_beside(records, words, combination, owner, is_live)
+        return True
+
+    def assume(self, owner: Slot, found: Found, is_live: IsLive) -> None:
+        """Note the values of the pattern that opens a cluster, as if other words of it varied.
+
+        Args:
+            owner: how the cluster is found.
+            found: as returned before.
+            is_live: tells whether a cluster takes the event.
+        """
+        if not found.combinations:
+            return
+        records = self._of_group.setdefault(owner.group, {})
+        words = PatternWords(array("Q", owner.one_off))
+        for combination in found.combinations[:MAX_ASSUMED]:
+            self._note_beside(records, words, combination, owner, is_live)
+
+    def _note_beside(
+        self,
+        records: dict[int, list[Entry] | Slot],
+        words: PatternWords,
+        combination: int,
+        owner: Slot,
+        is_live: IsLive,
+    ) -> None:
+        """Note the values of the other words, where those of a combination vary."""
+        wanted = wanted_together(self._learn, combination)
+        for slot in words.slots:
+            more = words.with_slot(combination, slot)
+            if not more or len(owner.records) >= MAX_RECORDS:
+                continue
+            key = words.key(more)
+            record = _entries(records, key)
+            live = [entry for entry in record if is_live(entry.owner)]
+            values = [entry.value for entry in live if entry.number == slot.number]
+            if slot.value in values or any(entry.number == OWN for entry in live):
+                continue
+            if len(values) + 1 >= wanted:
+                self._vary(records, words, more, owner, is_live)
+            else:
+                entry = Entry(slot.number, slot.value, owner, first=True)
+                self._put(records, key, record, entry, is_live)
+
+    def _vary(
+        self,
+        records: dict[int, list[Entry] | Slot],
+        words: PatternWords,
+        combination: int,
+        owner: Slot,
+        is_live: IsLive,
+    ) -> None:
+        """Note that the words of a combination vary in a cluster's pattern."""
+        key = words.list_key(combination)
+        record = _entries(records, key)
+        if not any(entry.value == combination and is_live(entry.owner) for entry in record):
+            entry = Entry(COMBINATION, combination, owner, first=False)
+            self._put(records, key, record, entry, is_live)
+        key = words.key(combination)
+        entry = Entry(OWN, 0, owner, first=True)
+        self._put(records, key, _entries(records, key), entry, is_live)
 
     def learn(
         self, group: str, seen: Iterable[Seen], owner: Slot, ready: Ready, is_live: IsLive
@@ -455,6 +627,7 @@ def _entries(records: dict[int, list[Entry] | Slot], key: int) -> list[Entry]:
     numbers = array("Q", record.one_off)
     number, value = OWN, 0
     if key != numbers[0]:
-        _, number, _, value = word_slot(numbers, slot_keys(numbers).index(key))
+        slot = word_slot(numbers, slot_keys(numbers).index(key))
+        number, value = slot.number, slot.value
     entries = records[key] = [Entry(number, value, record, first=True)]
     return entries

@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import ClassVar, NamedTuple
 
 import pytest
@@ -16,7 +17,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from stream_dedup.clustering import linkage
-from stream_dedup.clustering.learning import LEARNED, OWN, may_be_missing, wanted_values
+from stream_dedup.clustering.learning import (
+    COMBINATION,
+    LEARNED,
+    MAX_ASSUMED,
+    MAX_COMBINATIONS,
+    OWN,
+    may_be_missing,
+    wanted_values,
+)
 from stream_dedup.clustering.linkage import cluster_id
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import StreamTime, Windows
@@ -64,11 +73,13 @@ class Text(NamedTuple):
         return cls(fingerprint, tuple(words))
 
 
-def text_of(words: str, fingerprint: int) -> Text:
-    """A text that a recipe learns from: each letter is a word."""
+def text_of(words: str, fingerprint: int, assigned: str = "") -> Text:
+    """A text that a recipe learns from: each letter is a word; capitals are protected."""
     hashes = [mix(ord(letter)) for letter in words]
     sketch = tuple(sorted(set(map(ord, words))))
-    return Text(fingerprint, sketch, pack(pattern_keys(hashes, [False] * len(hashes))))
+    protected = [letter.isupper() for letter in words]
+    keys = pattern_keys(hashes, protected, [letter in assigned for letter in words])
+    return Text(fingerprint, sketch, pack(keys))
 
 
 @dataclass(frozen=True)
@@ -107,6 +118,20 @@ SCENES = {
         ],
         max_clusters=9,
         pace=8,
+    ),
+    # Two words that vary, each with many of the other; one that never does; values of keys.
+    "words together": Scene(
+        Recipe(match=Match(k=3, jaccard=0.8, aliases=2, learn=2)),
+        [
+            text_of(f"a{one}b{other}cF", 0b1111 << number % 12 * 4, "uvwx")
+            for number, (one, other) in enumerate(product("opqrst", "uvwxy"))
+        ]
+        + [
+            text_of(f"a{one}b{other}cG", 0b11 << 4)
+            for one, other in zip("opqr", "uvwx", strict=True)
+        ],
+        max_clusters=20,
+        pace=20,
     ),
     # One key in common, more, or none; enough features in common, or not: many and few of them.
     "bands": Scene(
@@ -168,11 +193,40 @@ class Entry:
     """A word between others: who has it there."""
 
     group: str
-    key: int
+    key: object
     number: int
     value: int
     cluster: int
     first: bool
+
+
+def numbers(bits: int) -> list[int]:
+    """The slots of a combination: bit 23 is all assigned words."""
+    return [number if number < 23 else 112 for number in range(24) if bits >> number & 1]
+
+
+def taken(keys: Keys, bits: int) -> list[WordSlot]:
+    """The words of a combination."""
+    words = [slot for slot in keys.slots if slot.number < 64]
+    return [w for w in words if w.number in numbers(bits) or (w.assigned and bits >> 23)]
+
+
+def is_possible(keys: Keys, bits: int) -> bool:
+    """Three words are left, and of the first three one."""
+    left = set(range(keys.words)) - {slot.number for slot in taken(keys, bits)}
+    return bits > 0 and len(left) >= 3 and min(left) < 3
+
+
+def list_key(keys: Keys, anchor: int) -> object:
+    """Combinations are listed by what is left in any case."""
+    return "list", keys.shape, anchor, [s.value for s in keys.slots if s.number == anchor][:1]
+
+
+def left_key(keys: Keys, bits: int) -> object:
+    """What is left of a pattern without the words of a combination."""
+    gone = taken(keys, bits)
+    left = [(s.number, s.value) for s in keys.slots if s.number < 64 and s not in gone]
+    return "left", keys.shape, bits, left
 
 
 class Model:
@@ -236,8 +290,9 @@ class Model:
         alike: dict[int, int] = {}
         if query.one_off:
             keys = unpack(query.one_off)
-            found, is_variable = self.by_words(query, keys)
-            ready, merging, alike = self.ready(query, keys)
+            together = self.together(query, keys)
+            found, is_variable = self.by_words(query, keys, together)
+            ready, merging, alike = self.ready(query, keys, together if is_variable else {})
             if found and is_variable:
                 root = self.merge([*merging, found.identity])
                 root.learned |= alike.get(root.identity, 0)
@@ -245,6 +300,8 @@ class Model:
                 answer = self.join(root, query, Rule.LEARNED)
                 for slot in ready:
                     self.learn(query, slot, root.identity, shown=root.identity in alike)
+                if root.identity in alike:
+                    self.note_together(query, keys, together, root)
                 return answer
         if not found and query.near:
             rule = Rule.FINGERPRINT
@@ -265,6 +322,11 @@ class Model:
             self.note(
                 query, keys, ready, answer.cluster, first=not found, outside=outside, shown=shown
             )
+            if not found:
+                for combination in [*together][:MAX_ASSUMED]:
+                    self.note_beside(query, keys, combination, answer.cluster)
+            elif rule is Rule.LEARNED and found.identity in alike:
+                self.note_together(query, keys, together, found)
         return answer
 
     def by_name(self, query: Query, identity: int) -> Cluster | None:
@@ -354,7 +416,7 @@ class Model:
 
     # ---------------------------------------------------------------- words
 
-    def live(self, query: Query, key: int) -> list[Entry]:
+    def live(self, query: Query, key: object) -> list[Entry]:
         """What is known of a key, by clusters that take the event."""
         return [
             entry
@@ -367,13 +429,15 @@ class Model:
         clusters = [self.open_one(entry.cluster) for entry in entries]
         return min(clusters, key=lambda c: (c.opened_us, c.identity), default=None)
 
-    def by_words(self, query: Query, keys: Keys) -> tuple[Cluster | None, bool]:
+    def by_words(
+        self, query: Query, keys: Keys, together: dict[int, list[Entry]]
+    ) -> tuple[Cluster | None, bool]:
         own = self.live(query, keys.own)
         if found := self.oldest([entry for entry in own if entry.value == LEARNED]):
             return found, False
         there = [(slot, entry) for slot in keys.slots for entry in self.live(query, slot.key)]
         known = [e for slot, e in there if (e.number, e.value) == (slot.number, LEARNED)]
-        if found := self.oldest(known):
+        if found := self.oldest(known + [e for fit in together.values() for e in fit]):
             return found, True
         same = [entry for entry in own if entry.number == OWN]
         if same and keys.words >= 4:
@@ -392,13 +456,18 @@ class Model:
                 found.learned |= 1 << entry.number
         return found, False
 
-    def ready(self, query: Query, keys: Keys) -> tuple[list[WordSlot], list[int], dict[int, int]]:
+    def ready(
+        self, query: Query, keys: Keys, together: dict[int, list[Entry]]
+    ) -> tuple[list[WordSlot], list[int], dict[int, int]]:
         """The slots that have enough values with this one, and the clusters found there.
 
         Also what those show whose representative differs from the query in learned words alone.
         """
         ready, merging, known = [], [], []
-        alike: set[int] = set()
+        fitting = {bits: entries for bits, entries in together.items() if entries}
+        merging += [entry.cluster for entries in fitting.values() for entry in entries]
+        alike = {e.cluster for entries in fitting.values() for e in entries if e.first}
+        varying = sum({1 << n % 64 for n in range(113) for bits in fitting if n in numbers(bits)})
         for slot in keys.slots:
             record = self.live(query, slot.key)
             entries = [entry for entry in record if entry.number == slot.number]
@@ -406,6 +475,9 @@ class Model:
             wanted = wanted_values(self.match.learn, slot.around)
             if LEARNED in values:
                 known.append(slot)
+                merging += [entry.cluster for entry in entries]
+            elif entries and any(slot.number in numbers(bits) for bits in fitting):
+                ready.append(slot)
                 merging += [entry.cluster for entry in entries]
             elif len(entries) < len(values) >= wanted:
                 ready.append(slot)
@@ -418,7 +490,59 @@ class Model:
                     self.open_one(entry.cluster).learned |= 1 << slot.number % 64
                     alike.add(entry.cluster)
         shown = sum({1 << slot.number % 64 for slot in [*ready, *known]})
-        return ready, merging, dict.fromkeys(alike, shown)
+        return ready, merging, dict.fromkeys(alike, shown | varying)
+
+    # ---------------------------------------------------------------- words that vary together
+
+    def together(self, query: Query, keys: Keys) -> dict[int, list[Entry]]:
+        """What may vary together in such a pattern; and, if it is known to, who fits."""
+        found: dict[int, list[Entry]] = {}
+        for anchor in range(3):
+            for entry in self.live(query, list_key(keys, anchor)):
+                bits = entry.value
+                if bits not in found and len(found) < MAX_COMBINATIONS and is_possible(keys, bits):
+                    live = self.live(query, left_key(keys, bits))
+                    found[bits] = live if any(e.number == OWN for e in live) else []
+        return found
+
+    def note_together(
+        self, query: Query, keys: Keys, together: dict[int, list[Entry]], cluster: Cluster
+    ) -> None:
+        low, rest = cluster.learned & (1 << 23) - 1, cluster.learned >> 23
+        bits = low | (1 << 23 if rest else 0)
+        repeated = {slot.number - 64 for slot in keys.slots if 64 <= slot.number < 112}
+        if rest not in (0, 1 << 25) or not is_possible(keys, bits) or repeated & {*numbers(low)}:
+            return
+        if not together.get(bits):
+            self.vary(query, keys, bits, cluster.identity)
+            self.note_beside(query, keys, bits, cluster.identity)
+
+    def vary(self, query: Query, keys: Keys, bits: int, cluster: int) -> None:
+        first = min(set(range(49)) - {slot.number for slot in taken(keys, bits)})
+        place = list_key(keys, first)
+        if not any(entry.value == bits for entry in self.live(query, place)):
+            self.entries.append(Entry(query.group, place, COMBINATION, bits, cluster, False))
+        self.entries.append(Entry(query.group, left_key(keys, bits), OWN, 0, cluster, True))
+
+    def note_beside(self, query: Query, keys: Keys, bits: int, cluster: int) -> None:
+        wanted = (bits.bit_count() + 1) * self.match.learn
+        for slot in keys.slots:
+            if slot.number == 112:
+                varies = any(word.assigned for word in taken(keys, bits))
+            else:
+                varies = slot.number >= 23 or slot in taken(keys, bits)
+            more = bits | (1 << min(slot.number, 23))
+            if varies or not is_possible(keys, more):
+                continue
+            live = self.live(query, left_key(keys, more))
+            values = {entry.value for entry in live if entry.number == slot.number}
+            if slot.value in values or any(entry.number == OWN for entry in live):
+                continue
+            if len(values) + 1 == wanted:
+                self.vary(query, keys, more, cluster)
+            else:
+                place = query.group, left_key(keys, more)
+                self.entries.append(Entry(*place, slot.number, slot.value, cluster, True))
 
     def merge(self, identities: list[int]) -> Cluster:
         clusters = [self.open_one(identity) for identity in set(identities)]

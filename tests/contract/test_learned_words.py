@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import count
+from random import Random
 
 import pytest
 
 from stream_dedup.clustering.learning import MAX_ENTRIES, MAX_MOVED
 from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import Windows
 from stream_dedup.features.recipe import Match, Recipe, replace
 from stream_dedup.fingerprint.hashing import mix
 from stream_dedup.fingerprint.one_off import pack, pattern_keys
-from stream_dedup.index.base import Limits, Query, Resolution
+from stream_dedup.index.base import ClusterDelta, Limits, Query, Resolution
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
-from tests.contract.driver import HERE, START_US, THERE, Driver, S, delta
+from tests.contract.driver import ADAPTERS, HERE, START_US, THERE, Driver, S, Setup, delta
+from tests.effort import scaled
 
 pytestmark = [pytest.mark.simhash, pytest.mark.one_node]
 
@@ -39,6 +44,7 @@ def asked(
     group: str = "",
     partition: Partition = HERE,
     variables: str = "",
+    assigned: tuple[bool, ...] = (),
 ) -> Query:
     """The query of a line of words; no two different lines have fingerprints that are near."""
     hashes = [hash_of(word) for word in line.split()]
@@ -47,11 +53,11 @@ def asked(
     time_us = START_US + round(at_s * S)
     position = Position(partition.source, partition.number, offset)
     sketch = array("Q", sorted(set(hashes))).tobytes()
-    one_off = pack(pattern_keys(hashes, [False] * len(hashes)))
+    one_off = pack(pattern_keys(hashes, [False] * len(hashes), assigned))
     return Query(group, exact, fingerprint, sketch, True, time_us, time_us, position, one_off)
 
 
-def add(index: Driver, offset: int, line: str, at_s: float = 0, **more: str) -> Resolution:
+def add(index: Driver, offset: int, line: str, at_s: float = 0, **more: object) -> Resolution:
     """Resolve and record one line."""
     (answer,) = index.resolve(asked(offset, line, at_s, **more))  # type: ignore[arg-type]
     assert index.count(offset, delta(answer, at_s=at_s), at_s=at_s) == frozenset()
@@ -259,6 +265,167 @@ def test_between_two_words_twice_as_many_values_are_wanted(start: Start) -> None
     words = [f"job {name} done" for name in [*NAMES, "hugo", "ida", "jan", "kim"]]
     answers = [add(index, n, line) for n, line in enumerate(words)]
     assert [answer.new for answer in answers] == [True] * 9 + [False] * 2
+
+
+# ---------------------------------------------------------------- words that vary together
+
+
+def both_learned(index: Driver, offset: Iterator[int]) -> Resolution:
+    """Let users and buckets be learned."""
+    for name in NAMES[:5]:
+        add(index, next(offset), upload(name, "logs"))
+    for bucket in BUCKETS[1:5]:
+        add(index, next(offset), upload("gina", bucket))
+    return add(index, next(offset), upload("gina", "logs"))  # the fifth bucket
+
+
+def test_a_line_new_in_two_learned_words_joins(start: Start) -> None:
+    index, offset = start(recipe=LEARNS), count()
+    root = both_learned(index, offset)
+    new = add(index, next(offset), upload("zoe", "music"))
+    again = add(index, next(offset), upload("yan", "films"))
+    assert [new.cluster, again.cluster] == [root.cluster] * 2
+    assert [new.rule, again.rule] == [Rule.LEARNED] * 2
+    assert new.learned == 1 << 1 | 1 << 6
+
+
+def test_other_words_beside_learned_ones_are_another_cluster(start: Start) -> None:
+    index, offset = start(recipe=LEARNS), count()
+    root = both_learned(index, offset)
+    for line in (
+        "user zoe downloaded a file to music",
+        "user zoe uploaded a file to music again",
+        "role zoe uploaded a file to music",
+    ):
+        assert add(index, next(offset), line).new
+    assert add(index, next(offset), upload("zoe", "music"), group="other").new
+    assert add(index, next(offset), upload("zoe", "music")).cluster == root.cluster
+
+
+def test_words_vary_together_in_one_call_too(start: Start) -> None:
+    index, offset = start(recipe=LEARNS), count()
+    lines = [upload(name, "logs") for name in NAMES[:5]]
+    lines += [upload("gina", bucket) for bucket in BUCKETS[1:5]]
+    lines += [upload("gina", "logs"), upload("zoe", "music")]
+    answers = index.resolve(*(asked(next(offset), line) for line in lines))
+    assert {answers[0].cluster} == {answers[place].cluster for place in (4, 8, 9, 10)}
+
+
+def test_few_words_left_say_too_little(start: Start) -> None:
+    index, offset = start(recipe=LEARNS), count()
+    for n in range(10):
+        add(index, next(offset), f"move name{n} quickly home")
+    for n in range(10):
+        root = add(index, next(offset), f"move name0 quickly place{n}")
+    assert root.rule is Rule.LEARNED
+    assert add(index, next(offset), "move zoe quickly elsewhere").new
+
+
+def test_each_value_with_another_is_learned_from_twice_as_many(start: Start) -> None:
+    index, offset = start(recipe=LEARNS), count()
+    for name in NAMES[:5]:
+        add(index, next(offset), upload(name, "logs"))
+    opened = [add(index, next(offset), upload(f"user{n}", f"bucket{n}")) for n in range(12)]
+    # The user varies here, so nine buckets of as many users, and "logs", are ten values.
+    assert [answer.new for answer in opened] == [True] * 9 + [False] * 3
+    assert opened[-1].rule is Rule.LEARNED
+    assert add(index, next(offset), upload("zoe", "logs")).cluster == opened[-1].cluster
+
+
+def test_few_verbs_beside_learned_words_stay_apart(start: Start) -> None:
+    index, offset = start(recipe=LEARNS), count()
+    verbs = ["copied", "moved", "listed", "shared", "tagged", "hid"]
+    for n in range(1500):  # each user with each bucket, by three verbs at most
+        add(index, next(offset), f"user user{n % 25} {verbs[n % 6]} a file of bucket{n % 23}")
+    last = [add(index, next(offset), f"user {verb}er {verb} a file of {verb}s") for verb in verbs]
+    assert len({answer.cluster for answer in last}) == len(verbs)
+    assert not any(answer.new for answer in last)
+
+
+def test_assigned_words_vary_together_with_others(start: Start) -> None:
+    index, offset = start(recipe=LEARNS), count()
+
+    def login(host: str, tty: str, user: str) -> Resolution:
+        line = f"{host} login accepted on tty {tty} by {user}"
+        assigned = tuple(word in (tty, user) for word in line.split())
+        return add(index, next(offset), line, assigned=assigned)
+
+    for name in NAMES[:5]:
+        login("oslo", f"tty{name}", name)
+    for city in ("rome", "bonn", "lima", "kiel", "oslo"):
+        root = login(city, "ttyalice", "alice")
+    new = login("bern", "console", "zoe")
+    assert (new.cluster, new.rule) == (root.cluster, Rule.LEARNED)
+
+
+def test_what_varies_together_is_forgotten_with_its_cluster(start: Start) -> None:
+    index, offset = start(recipe=LEARNS), count()
+    both_learned(index, offset)
+    late = add(index, next(offset), upload("zoe", "music"), PAST_S)
+    assert late.new
+    assert add(index, next(offset), upload("yan", "films"), PAST_S + 1).new
+
+
+def test_lines_new_in_two_learned_words_are_bounded(start: Start) -> None:
+    index, offset = start(recipe=LEARNS), count()
+    both_learned(index, offset)
+    before = index.size()
+    for n in range(300):
+        assert not add(index, next(offset), upload(f"user{n}", f"bucket{n}")).new
+    assert index.size().clusters == before.clusters
+
+
+TEMPLATES = [
+    "user {0} wrote a {1} to {2}",
+    "{3} {0} wrote a {1} to {2}",
+    "{3} failed job {0} of {1} gave up on {2}",
+    "accepted login of tty={0} user={1} at {2}",
+    "{0} {1} {2} {3} in a row",
+]
+
+
+def random_query(random: Random, offset: int, at_s: float) -> Query:
+    """The query of a line of one of a few templates, of which several words vary."""
+    words = ("ada bo cy dee ed flo gus hal ivy jo kit lou".split(), "ab cd ef gh".split())
+    values = [random.choice(words[place == 1]) for place in range(4)]
+    line = random.choice(TEMPLATES).format(*values)
+    hashes = [hash_of(word.partition("=")[2] or word) for word in line.split()]
+    protected = [word == "failed" for word in line.split()]
+    assigned = ["=" in word for word in line.split()]
+    gaps = random.choice([0, 0, 0, 1 << len(hashes)])
+    exact = mix(hash_of(line) + gaps)
+    one_off = pack(pattern_keys(hashes, protected, assigned, gaps=gaps))
+    time_us = START_US + round(at_s * S)
+    position = Position(HERE.source, HERE.number, offset)
+    return Query("", exact, mix(exact), b"", False, time_us, time_us, position, one_off)
+
+
+@pytest.mark.parametrize("seed", range(scaled(4)))
+def test_random_lines_are_answered_as_in_memory(start: Start, seed: int) -> None:
+    random = Random(seed)
+    setup = Setup(LEARNS, Windows(idle_us=120 * S, max_age_us=400 * S), FINAL_ONLY)
+    index = start(recipe=setup.recipe, windows=setup.windows, summaries=setup.summaries)
+    other = Driver(ADAPTERS["memory"].opens, setup)
+    offset, at_s = 0, 0.0
+    while offset < 600:
+        queries = []
+        for _ in range(random.choice([1, 5, 20])):  # one call of the script
+            at_s += random.random()
+            queries.append(random_query(random, offset, at_s))
+            offset += 1
+        answers = index.resolve(*queries)
+        assert other.resolve(*queries) == answers
+        times = {query.position.offset: query.first_us for query in queries}
+        for driver in (index, other):
+            counted = Counter(answer.cluster for answer in answers)
+            deltas = [
+                ClusterDelta(cluster, events, min(times.values()), max(times.values()), b"x")
+                for cluster, events in counted.items()
+            ]
+            assert driver.count(offset - 1, *deltas, at_s=at_s) == frozenset()
+    assert index.size().clusters == other.size().clusters
+    assert finals(index) == finals(other)
+    other.stop()
 
 
 # ---------------------------------------------------------------- merging

@@ -12,16 +12,24 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from stream_dedup.clustering import learning as _learning
+from stream_dedup.fingerprint import combinations as _combinations
 from stream_dedup.index.redis import layouts as _layouts
 
 cdef enum:
-    MOST = 512  # keys of a pattern, and of a cluster (`learning.MAX_RECORDS`)
-    PATTERN_BYTES = 6
     KEY_BYTES = 8
+    MOST = 512  # keys of a pattern, and of a cluster (`learning.MAX_RECORDS`)
+    ANCHORS = 3
+    PATTERN_BYTES = 14 + ANCHORS * KEY_BYTES
     DIGITS = 20
     SLICE_BYTES = 2 + DIGITS
-    RECORD_BYTES = 26  # field(12), entry(12), around(1), place(1)
+    RECORD_BYTES = 27  # field(12), entry(12), around(1), assigned(1), place(1)
 
+cdef uint64_t SHAPE = ~<uint64_t>0xFF  # the other bits of what says how many words there are
+
+cdef uint64_t KEY_FACTOR = _combinations.KEY_FACTOR, KEY_FACTORS = _combinations.KEY_FACTORS
+cdef uint64_t SUM_MASK = (<uint64_t>1 << <int>_combinations.SUM_BITS) - 1
+
+assert _combinations.ANCHORS == ANCHORS
 assert _layouts.PATTERN.struct.size == PATTERN_BYTES
 assert _layouts.RECORD.struct.size == RECORD_BYTES
 assert _learning.MAX_RECORDS == MOST
@@ -111,11 +119,31 @@ cdef char* put_pattern(
                     to = put(put(to, group, 4), keys[other] ^ spread, 8)
                     to[0] = <char>(<uint8_t>about + FIRST_NUMBER)
                     to = put(put(to + 1, about >> 32, 3), owner, 8)
-                    to[0], to[1] = <char>(about >> 8), <char>other
-                    to += 2
+                    to[0], to[1], to[2] = <char>(about >> 8), <char>(about >> 16 & 1), <char>other
+                    to += 3
             counted[0] = <char>in_slice
-    put(head + 4, to - head - PATTERN_BYTES, 2)
+    head = put(put(head + 4, to - head - PATTERN_BYTES, 2), words & SHAPE, 8)
+    put_list_keys(head, one_off, count, words & SHAPE)
     return to
+
+
+cdef void put_list_keys(
+    char* to, const char* one_off, Py_ssize_t count, uint64_t shape
+) noexcept nogil:
+    """See `combinations.list_keys`."""
+    cdef uint64_t values[ANCHORS]
+    cdef uint64_t about
+    cdef Py_ssize_t place
+    for place in range(ANCHORS):
+        values[place] = 0
+    for place in range(1, min(count, ANCHORS + 1)):
+        memcpy(&about, one_off + 16 * place + 8, 8)
+        if (about & 0xFF) < ANCHORS:
+            values[about & 0xFF] = about >> 32
+    for place in range(ANCHORS):
+        about = shape - (place + 1) * KEY_FACTOR
+        about += values[place] * ((2 * place + 1) * KEY_FACTOR % KEY_FACTORS)
+        to = put(to, (shape & ~SUM_MASK) | (about & SUM_MASK), 8)
 
 
 cdef bint take(uint64_t* taken, uint64_t mask, uint64_t key) noexcept nogil:

@@ -25,8 +25,8 @@ from struct import Struct, calcsize
 from typing import Final, Literal
 
 from stream_dedup.clustering import learning
-from stream_dedup.fingerprint import bands
-from stream_dedup.fingerprint.one_off import REPEATED
+from stream_dedup.fingerprint import bands, combinations, one_off
+from stream_dedup.fingerprint.combinations import ANCHORS
 from stream_dedup.index.base import MAX_MERGED_NAMED
 from stream_dedup.index.spread.protocol import LEASE_US
 from stream_dedup.tables import sketches
@@ -293,19 +293,32 @@ QUERY = Layout(">", first_us="d", last_us="d", id=f"{ID_BYTES}s", field=f"{EXACT
 """What a query begins with. `QUERY_TEXTS` follow, each behind its length. `tables.entries` packs
 it; see `Row` there."""
 
-PATTERN = Layout(">", words="B", plain="B", slices="B", records="B", bytes="H")
+PATTERN = Layout(
+    ">",
+    words="B",
+    plain="B",
+    slices="B",
+    records="B",
+    bytes="H",
+    shape=f"{KEY_BYTES}s",
+    lists=f"{ANCHORS * KEY_BYTES}s",
+)
 """What the keys of a query's pattern begin with; a query without keys has no words. Plain: no other
-query before has one of its keys, and none occurs twice. See `one_off` for what follows, which has
-so many bytes."""
+query before has one of its keys, and none occurs twice. Shape and lists: see `combinations`. See
+`one_off` for what follows, which has so many bytes."""
 
 RECORD = Layout(
     ">",
     field=f"{GROUP_BYTES + KEY_BYTES}s",
     entry=f"{ENTRY.struct.size}s",  # what the event notes there if it opens a cluster
     around="B",
+    assigned="B",  # 1 if the word is the value of a key
     place="B",  # 0 for the pattern's own key, then the slots in order
 )
 """A record of a query's pattern."""
+
+COMBINED_KEY = Layout(">", high="H", middle="H", low="I")
+"""A key of a pattern without the words of a combination: the high bits, and the sum in two."""
 
 QUERY_COUNT = Layout(">", count="I")
 """How many queries follow."""
@@ -443,6 +456,16 @@ def _with_lengths(places: Sequence[str]) -> str:
     return ", ".join(f"#{place}, {place}" for place in places)
 
 
+_OF_MODULES = {
+    learning: "OWN COMBINATION LEAST_SAME LEAST_COMMON FEW_AROUND MAX_ENTRIES MAX_RECORDS "
+    "MAX_MERGED MAX_MOVED MAX_LOADED MAX_COMBINATIONS MAX_ASSUMED",
+    combinations: "ALL_ASSIGNED ANCHORS COMBINED_WORDS KEY_FACTOR KEY_FACTORS LEAST_LEFT SUM_BITS",
+    one_off: "ASSIGNED REPEATED",
+    bands: "BANDS CROWD",
+    sketches: "FEW FEW_JACCARD",
+}
+
+
 def _constants() -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in list(globals().items()):
@@ -450,15 +473,12 @@ def _constants() -> dict[str, str]:
             found |= value.constants(name)
         elif name.isupper() and isinstance(value, int):
             found[name] = str(value)
-    for name in ("OWN", "LEAST_SAME", "LEAST_COMMON", "FEW_AROUND", "MAX_ENTRIES", "MAX_RECORDS",
-                 "MAX_MERGED", "MAX_MOVED", "MAX_LOADED"):  # fmt: skip
-        found[name] = str(getattr(learning, name))
-    for module, names in ((bands, ("BANDS", "CROWD")), (sketches, ("FEW", "FEW_JACCARD"))):
-        found |= {name: str(getattr(module, name)) for name in names}
+    for module, names in _OF_MODULES.items():
+        found |= {name: str(getattr(module, name)) for name in names.split()}
     high, low = divmod(GROUP_FACTOR, 1 << 32)  # in halves: doubles have 53 bits
     found["GROUP_FACTOR_HIGH"], found["GROUP_FACTOR_LOW"] = str(high), str(low)
     found["LEARNED"] = "'" + "\\255" * ENTRY_VALUE_BYTES + "'"
-    found["REPEATED"], found["MAX_MERGED_NAMED"] = str(REPEATED), str(MAX_MERGED_NAMED)
+    found["MAX_MERGED_NAMED"] = str(MAX_MERGED_NAMED)
     fields = (*CLUSTER.names, *CLUSTER_TEXTS, *RARE.names, *RARE_TEXTS)
     for place, field in enumerate(fields, 1):
         found[f"C_{field.upper()}"] = str(place)

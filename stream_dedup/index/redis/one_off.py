@@ -20,6 +20,8 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from stream_dedup.clustering.learning import OWN
+from stream_dedup.fingerprint.combinations import list_keys, shape_key
+from stream_dedup.fingerprint.one_off import word_count
 from stream_dedup.index.redis import layouts
 from stream_dedup.native import native_or
 
@@ -28,7 +30,7 @@ Row = tuple[bytes, int, int]
 cluster that it may open."""
 
 _ALL_64 = (1 << 64) - 1
-_NO_PATTERN = layouts.PATTERN.struct.pack(0, 0, 0, 0, 0)
+_NO_PATTERN = layouts.PATTERN.struct.pack(0, 0, 0, 0, 0, b"", b"")
 
 
 def spread_of(group: int) -> int:
@@ -65,18 +67,21 @@ def reference_pack_patterns(rows: Sequence[Row], shift: int) -> bytes:
         for place, key in enumerate(keys):
             about = numbers[2 * place + 1] if place else OWN
             number, around, value = about & 0xFF, about >> 8 & 0xFF, about >> 32
+            assigned = about >> 16 & 1
             its_value = value.to_bytes(layouts.ENTRY_VALUE_BYTES, "big")
             entry = layouts.ENTRY.struct.pack(number + layouts.FIRST_NUMBER, its_value, owner)
             field = head + (key ^ spread).to_bytes(8, "big")
-            packed = layouts.RECORD.struct.pack(field, entry, around, place)
+            packed = layouts.RECORD.struct.pack(field, entry, around, assigned, place)
             slices.setdefault(key >> shift, []).append(packed)
         parts = [key.to_bytes(8, "big") for key in numbers[::2]]
         for number, records in slices.items():
             digits = b"%d" % number
             parts += (b"%c%b%c" % (len(digits), digits, len(records)), *records)
         rest = b"".join(parts)
-        counts = (numbers[1], plain, len(slices), len(keys), len(rest))
-        out += (layouts.PATTERN.struct.pack(*counts), rest)
+        counts = (word_count(numbers), plain, len(slices), len(keys), len(rest))
+        shape = shape_key(numbers).to_bytes(8, "big")
+        lists = b"".join(key.to_bytes(8, "big") for key in list_keys(numbers))
+        out += (layouts.PATTERN.struct.pack(*counts, shape, lists), rest)
     return b"".join(out)
 
 

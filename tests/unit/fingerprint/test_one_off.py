@@ -26,8 +26,8 @@ hashes = st.integers(0, 2**64 - 1)
 def slots_of(line: bytes) -> tuple[int, dict[int, WordSlot]]:
     recipe = replace(load_recipe("logs"), match__learn=5)
     kernel = make_kernel(recipe, HashKey(b"sixteen secrets!"))
-    own, _, slots = unpack(kernel.scan([line], full=True).one_off(0))
-    return own, {slot.number: slot for slot in slots}
+    keys = unpack(kernel.scan([line], full=True).one_off(0))
+    return keys.own, {slot.number: slot for slot in keys.slots}
 
 
 def test_lines_that_differ_in_a_word_share_the_key_of_its_slot() -> None:

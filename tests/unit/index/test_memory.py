@@ -119,4 +119,5 @@ def test_what_teaches_nothing_may_be_left_out(patterns: list[list[int]], size: i
     turned = enumerate(patterns[::-1], len(queries))
     found = run(part.resolve([asked(offset, each) for offset, each in turned], 0))
     assert not any(each.rule is Rule.NEW for each in found)
-    assert run(part.size()).clusters == run(whole.size()).clusters
+    # Of lines that the whole index knows by their exact hash, this one sees that they fit two.
+    assert run(part.size()).clusters <= run(whole.size()).clusters

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.fingerprint.one_off import pack, pattern_keys
-from stream_dedup.index.records import Ready, Records, Slot
+from stream_dedup.index.records import NOTHING_READY, Found, Records, Slot
 
-NOTHING = Ready(set(), {}, set())
 KEYS = pattern_keys([101, 102, 103, 104, 105], [False] * 5)
 
 
@@ -24,7 +23,7 @@ def named_by_two_in_turn() -> tuple[Records, Slot]:
     """Records of two clusters of one pattern, each noted while the other does not count."""
     records, one, other = Records(5), cluster(1), cluster(2)
     for owner in (one, other, one):
-        records.note(pack(KEYS), owner, NOTHING, partial(is_, owner))
+        records.note(pack(KEYS), owner, NOTHING_READY, partial(is_, owner))
     return records, one
 
 
@@ -46,7 +45,7 @@ def test_a_cluster_that_merges_hands_on_no_key_twice() -> None:
     records, one = named_by_two_in_turn()
     root = cluster(3)
     records.move(one, root)
-    records.note(pack(KEYS), root, NOTHING, lambda _: True)
+    records.note(pack(KEYS), root, NOTHING_READY, lambda _: True)
     assert root.records == [KEYS.own, *(slot.key for slot in KEYS.slots)]
     assert one.records == []
 
@@ -65,7 +64,7 @@ def test_the_pattern_that_opens_a_cluster_is_noted_like_any_other(
     for each in (records, others):
         each.open(replace(earlier, records=[]), lambda _: True)
     records.open(opened, lambda _: True)
-    others.note(packed, noted, NOTHING, lambda _: True, first=True)
+    others.note(packed, noted, NOTHING_READY, lambda _: True, first=True)
     assert opened.records == noted.records
     assert records.leads(opened) == others.leads(noted)
 
@@ -74,5 +73,5 @@ def test_a_cluster_that_closes_leaves_no_record() -> None:
     records, opened = Records(5), replace(cluster(1), one_off=pack(KEYS))
     records.open(opened, lambda _: True)
     records.remove(opened)
-    assert records.find("", pack(KEYS), lambda _: True) == (None, False, [])
+    assert records.find("", pack(KEYS), lambda _: True) == Found(None, False, [], [], [])
     assert opened.records == []

@@ -8,7 +8,8 @@
 
 local changed_keys = {}  -- clusters whose record keys have changed
 local slice_number, has_key
-local find_by_words, ready_slots, show_slots, learn_slots, keys_of_new, note_words, move_records, leave_records, write_records
+local find_by_words, ready_slots, show_slots, learn_slots, keys_of_new, note_words, note_together, note_assumed
+local move_records, leave_records, write_records
 
 do  -- a script has room for 200 local names
   local FIELD_WORK = 0.3  -- of a field more in a command
@@ -295,11 +296,191 @@ do  -- a script has room for 200 local names
     end
   end
 
+  local function live_entries(record, number, live)
+    local entries, found = {}, entries_of(record, number)
+    for i = 1, #found do
+      if live(found[i], record) then entries[#entries + 1] = found[i] end
+    end
+    return entries
+  end
+
+  -- Combinations of words that vary together: see fingerprint/combinations.py. Their records are of other keys
+  -- than those of patterns, so what waits to be written does not matter here.
+
+  local SUMS = 2 ^ SUM_BITS
+  local NO_VALUE = string.rep('\0', ENTRY_VALUE_BYTES)
+
+  local function number_of(value)
+    local high, middle, low = byte(value, 1, ENTRY_VALUE_BYTES)
+    return (high * 256 + middle) * 256 + low
+  end
+
+  local function value_of(number)
+    return string.char(math.floor(number / 65536), math.floor(number / 256) % 256, number % 256)
+  end
+
+  -- The words of a pattern that may vary, and its slots.
+  local function words_of(q)
+    if q.varying then return q.varying end
+    local words, slots, repeated, at, by_number = {}, {}, 0, q.places_at, {}
+    for _ = 1, q.slices do
+      local RECORD_SLICE_FIELDS = unpack_bytes(RECORD_SLICE, PATTERNS, at)
+      at = first_at
+      for _ = 1, records do
+        local RECORD_FIELDS = unpack_bytes(RECORD, PATTERNS, at)
+        at = at + RECORD_BYTES
+        if place > 0 then
+          local slot = {number = byte(entry) - FIRST_NUMBER, value = sub(entry, ENTRY_VALUE_AT, ENTRY_ID_AT - 1),
+            assigned = assigned == 1, bits = assigned * ALL_ASSIGNED}
+          local number = slot.number
+          if number < COMBINED_WORDS then slot.bits = slot.bits + 2 ^ number end
+          slots[place] = slot
+          if number < REPEATED then
+            slot.amount = number_of(slot.value)
+            slot.product = slot.amount * ((2 * number + 1) * KEY_FACTOR % KEY_FACTORS) % SUMS
+            words[#words + 1], by_number[number] = slot, slot
+          elseif number < REPEATED + COMBINED_WORDS then
+            repeated = repeated + 2 ^ (number - REPEATED)
+          end
+        end
+      end
+    end
+    local high, middle, low = unpack_bytes(COMBINED_KEY, q.shape)
+    q.varying = {words = words, slots = slots, by_number = by_number, repeated = repeated, count = q.words,
+      high = high, sum = middle * 4294967296 + low}
+    return q.varying
+  end
+
+  -- The number of the first word that is left.
+  local function anchor_of(p, combination)
+    local number = 0
+    while p.by_number[number] and band(combination, p.by_number[number].bits) ~= 0 do number = number + 1 end
+    return number
+  end
+
+  local function value_at(p, number)
+    local word = p.by_number[number]
+    return word and word.amount or 0
+  end
+
+  -- Whether enough words are left without those of a combination.
+  local function is_possible(p, combination)
+    local left = p.count
+    for i = 1, #p.words do
+      if band(combination, p.words[i].bits) ~= 0 then left = left - 1 end
+    end
+    return left >= LEAST_LEFT and anchor_of(p, combination) < ANCHORS
+  end
+
+  -- The key under which the combinations of an anchor are listed.
+  local function list_key(q, anchor)
+    return sub(q.lists, anchor * KEY_BYTES + 1, (anchor + 1) * KEY_BYTES)
+  end
+
+  local function combined_key(p, combination)
+    local sum = (p.sum + combination * KEY_FACTOR) % SUMS
+    for i = 1, #p.words do
+      local word = p.words[i]
+      if band(combination, word.bits) == 0 then sum = (sum + word.product) % SUMS end
+    end
+    local high = (p.high + value_at(p, anchor_of(p, combination)) * KEY_FACTOR) % 65536
+    return pack_bytes(COMBINED_KEY, high, math.floor(sum / 4294967296), sum % 4294967296)
+  end
+
+  -- The combination of the words that a cluster's pattern shows as variable; 0 if one cannot say.
+  local function combination_of(p, learned)
+    local words, others = learned % ALL_ASSIGNED, math.floor(learned / ALL_ASSIGNED)
+    local all_assigned = 2 ^ (ASSIGNED - REPEATED) / ALL_ASSIGNED
+    if (others ~= 0 and others ~= all_assigned) or band(words, p.repeated) ~= 0 then return 0 end
+    local combination = words + (others ~= 0 and ALL_ASSIGNED or 0)
+    return combination > 0 and is_possible(p, combination) and combination or 0
+  end
+
+  -- A combination and one slot more; 0 if they cannot be one.
+  local function with_slot(p, combination, slot)
+    local more = 0
+    if slot.number == ASSIGNED then
+      for i = 1, #p.words do
+        local word = p.words[i]
+        if word.assigned and band(combination, word.bits) ~= 0 then return 0 end
+      end
+      more = combination + ALL_ASSIGNED
+    elseif slot.number < COMBINED_WORDS and band(combination, slot.bits) == 0 then
+      more = combination + 2 ^ slot.number
+    end
+    return more > 0 and is_possible(p, more) and more or 0
+  end
+
+  -- The records of keys: of a slice at once.
+  local function records_at(keys, group_hash)
+    local found, missing, slices = {}, {}, {}
+    for i = 1, #keys do
+      local field = group_hash .. keys[i]
+      found[i] = records_kept[field]
+      if not found[i] then
+        local slice = slice_of(keys[i], group_hash)
+        local of_slice = missing[slice]
+        if not of_slice then
+          of_slice = {fields = {}, places = {}}
+          missing[slice], slices[#slices + 1] = of_slice, slice
+        end
+        of_slice.fields[#of_slice.fields + 1], of_slice.places[#of_slice.places + 1] = field, i
+      end
+    end
+    for i = 1, #slices do
+      local fields, places = missing[slices[i]].fields, missing[slices[i]].places
+      local stored = call('HMGET', slices[i], unpack(fields))
+      work = work + 1 + #fields * FIELD_WORK
+      for j = 1, #fields do
+        found[places[j]] = records_kept[fields[j]] or record_at(fields[j], slices[i], stored[j])
+      end
+    end
+    return found
+  end
+
+  -- Find the combinations that a pattern may have, and of each the entries of the clusters that it fits.
+  local function find_together(q, live)
+    q.combinations, q.together, q.fits = NONE, NONE, false
+    local lists, p = {}, nil
+    for anchor = 0, ANCHORS - 1 do lists[anchor + 1] = list_key(q, anchor) end
+    lists = records_at(lists, q.group_hash)
+    local combinations, keys, tried = {}, {}, {}
+    for i = 1, #lists do
+      local listed = entries_of(lists[i], COMBINATION)
+      for j = 1, #listed do
+        p = p or words_of(q)
+        local combination = number_of(listed[j].value)
+        if #keys < MAX_COMBINATIONS and not tried[combination] and is_possible(p, combination) and live(listed[j], lists[i]) then
+          tried[combination] = true
+          combinations[#combinations + 1], keys[#keys + 1] = combination, combined_key(p, combination)
+        end
+      end
+    end
+    if #keys == 0 then return end
+    q.combinations, q.together = combinations, {}
+    local records = records_at(keys, q.group_hash)
+    for i = 1, #records do
+      local record, entries, found = records[i], {}, {}
+      local known = #live_entries(record, OWN, live) > 0
+      if known then
+        for at = 1, #record.packed, ENTRY_BYTES do
+          local entry = unpack_entry(record.packed, at)
+          entry.cluster = live(entry, record)
+          if entry.cluster then found[#found + 1] = entry end
+        end
+        q.fits = true
+      end
+      q.together[i] = found
+    end
+  end
+
   -- The cluster of a pattern, and whether one of its own words is a known variable. `live` returns the
   -- cluster that an entry of a record names, if it takes the event.
   function find_by_words(q, live)
     local best
-    if not read_records(q) then return nil, false end
+    local exist = read_records(q)
+    find_together(q, live)
+    if not exist and not q.fits then return nil, false end
     read_slots(q)
     local own_record, own = q.own_record, {}
     for at = 1, #own_record.packed, ENTRY_BYTES do own[#own + 1] = unpack_entry(own_record.packed, at) end
@@ -316,6 +497,9 @@ do  -- a script has room for 200 local names
       for j = 1, #entries do
         if entries[j].value == LEARNED then best = oldest(best, live(entries[j], record)) end
       end
+    end
+    for i = 1, #q.together do
+      for j = 1, #q.together[i] do best = oldest(best, q.together[i][j].cluster) end
     end
     if best then return best, true end
     if not any then return nil, false end
@@ -353,14 +537,6 @@ do  -- a script has room for 200 local names
     return best, false
   end
 
-  local function live_entries(record, number, live)
-    local entries, found = {}, entries_of(record, number)
-    for i = 1, #found do
-      if live(found[i], record) then entries[#entries + 1] = found[i] end
-    end
-    return entries
-  end
-
   -- Whether the slot's value is the last one that is wanted.
   local function completes(slot, entries)
     if #entries + 1 < wanted_values(slot.around) then return false end
@@ -384,17 +560,45 @@ do  -- a script has room for 200 local names
     return count
   end
 
-  -- The slots that are learned with these values, and the clusters found there, by their ids. The
-  -- patterns of these clusters show the slots. Also those of them whose representative differs from the
-  -- event in learned words alone, so that these slots are in its pattern.
-  function ready_slots(q, live)
-    local numbers, merging, alike, count, moved = {}, {}, {}, 0, 0
-    if not q.slots then return numbers, merging, alike end
+  -- What an event's values bring about: the slots that are learned with them; the clusters found there, by their
+  -- ids, whose patterns show these slots; those of them whose representative differs from the event in learned
+  -- words alone, so that these slots are in its pattern; and the slots of words that vary together.
+  function ready_slots(q, live, is_variable)
+    local numbers, merging, alike, together, count, moved = {}, {}, {}, {}, 0, 0
+    local ready = {numbers = numbers, merging = merging, alike = alike, together = together}
+    if not q.slots then return ready end
+    -- Add clusters, unless they are too many for this event.
+    local function merge_also(clusters)
+      local more, more_moved, fresh = 0, 0, {}
+      for i = 1, #clusters do
+        local c = clusters[i]
+        if not merging[c.id] and not fresh[c.id] then
+          fresh[c.id], more, more_moved = c, more + 1, more_moved + #c[C_RECORD_KEYS] / KEY_BYTES
+        end
+      end
+      if count > 0 and (count + more > MAX_MERGED or moved + more_moved > MAX_MOVED) then return false end
+      count, moved = count + more, moved + more_moved
+      for id, c in pairs(fresh) do merging[id] = c end
+      return true
+    end
+    for i = 1, is_variable and #q.together or 0 do
+      local entries, combination = q.together[i], q.combinations[i]
+      if #entries > 0 then
+        for number = 0, COMBINED_WORDS - 1 do
+          if band(combination, 2 ^ number) ~= 0 then together[number] = true end
+        end
+        if combination >= ALL_ASSIGNED then together[ASSIGNED] = true end
+      end
+      for j = 1, #entries do
+        if not merge_also({entries[j].cluster}) then break end
+        if entries[j].first then alike[entries[j].id] = true end
+      end
+    end
     for i = 1, #q.slots do
       local slot = q.slots[i]
       local record = slot.record
       local found = entries_of(record, slot.number)
-      local known = found[1] and found[1].value == LEARNED
+      local known = together[slot.number] or found[1] and found[1].value == LEARNED
       if known or #found + 1 >= wanted_values(slot.around) then
         local entries = live_entries(record, slot.number, live)
         if #entries > 0 and (known or completes(slot, entries)) then
@@ -402,18 +606,11 @@ do  -- a script has room for 200 local names
             local same = live_entries(record, OWN, live)
             for j = 1, #same do entries[#entries + 1] = same[j] end
           end
-          local more, more_moved, fresh = 0, 0, {}
-          for j = 1, #entries do
-            local id = entries[j].id
-            if not merging[id] and not fresh[id] then
-              fresh[id], more = live(entries[j], record), more + 1
-              more_moved = more_moved + #fresh[id][C_RECORD_KEYS] / KEY_BYTES
-            end
-          end
-          -- Too much for this event: this slot and those behind it are learned with a later value.
-          if count > 0 and (count + more > MAX_MERGED or moved + more_moved > MAX_MOVED) then break end
-          numbers[slot.number], count, moved = true, count + more, moved + more_moved
-          for id, c in pairs(fresh) do merging[id] = c end
+          local clusters = {}
+          for j = 1, #entries do clusters[j] = live(entries[j], record) end
+          -- If it is too much, this slot and those behind it are learned with a later value.
+          if not merge_also(clusters) then break end
+          numbers[slot.number] = true
           for j = 1, #entries do
             if entries[j].first and entries[j].number == slot.number then
               show(merging[entries[j].id], slot.number)
@@ -423,13 +620,14 @@ do  -- a script has room for 200 local names
         end
       end
     end
-    return numbers, merging, alike
+    return ready
   end
 
   -- Let the pattern of the cluster that is left show the slots.
-  function show_slots(root, numbers, alike)
-    if alike[root.id] then
-      for number in pairs(numbers) do show(root, number) end
+  function show_slots(root, ready)
+    if ready.alike[root.id] then
+      for number in pairs(ready.numbers) do show(root, number) end
+      for number in pairs(ready.together) do show(root, number) end
     end
   end
 
@@ -441,17 +639,17 @@ do  -- a script has room for 200 local names
   end
 
   -- Note which slots are learned, without values: for a pattern of which one word is a known variable.
-  function learn_slots(q, c, numbers, alike, live)
+  function learn_slots(q, c, ready, live)
     for i = 1, #q.slots do
       local slot = q.slots[i]
-      if numbers[slot.number] then
+      if ready.numbers[slot.number] then
         local record, known = slot.record, false
         forget_former(record, c)
         local entries = entries_of(record, slot.number)
         for j = 1, #entries do
           known = known or entries[j].value == LEARNED and live(entries[j], record)
         end
-        if not known and (has_key(c, record.key) or has_room(c, 1)) then put_learned(slot, c, alike[c.id], live) end
+        if not known and (has_key(c, record.key) or has_room(c, 1)) then put_learned(slot, c, ready.alike[c.id], live) end
       end
     end
   end
@@ -464,7 +662,7 @@ do  -- a script has room for 200 local names
 
   -- Note the values of a pattern of a cluster; `first` if it is its representative's, `outside` if it differs
   -- from that in more than learned words.
-  function note_words(q, c, numbers, alike, live, first, outside)
+  function note_words(q, c, ready, live, first, outside)
     if not q.slots then
       if first and c.is_noted then
         work = work + #c[C_RECORD_KEYS] / KEY_BYTES * FIELD_WORK
@@ -478,7 +676,7 @@ do  -- a script has room for 200 local names
     forget_former(own, c)
     if not outside and #live_entries(own, OWN, live) == 0 then
       if #entries_of(own, OWN) > 0 then filter(own, function(entry) return entry.number ~= OWN end) end
-      put(own, c, OWN, string.rep('\0', ENTRY_VALUE_BYTES), first, live)
+      put(own, c, OWN, NO_VALUE, first, live)
     end
     for i = 1, #q.slots do
       local slot = q.slots[i]
@@ -498,8 +696,8 @@ do  -- a script has room for 200 local names
       end
       if known and live(known, record) then
         -- it is learned
-      elseif numbers[slot.number] then
-        put_learned(slot, c, first or alike[c.id], live)
+      elseif ready.numbers[slot.number] then
+        put_learned(slot, c, first or ready.alike[c.id], live)
       elseif not (noted and live(noted, record)) then
         local wanted = wanted_values(slot.around)
         local full = count + 1 >= wanted and count_open(found, slot.value, record, live) + 1 >= wanted
@@ -513,6 +711,69 @@ do  -- a script has room for 200 local names
           put(record, c, slot.number, slot.value, first, live)
         end
       end
+    end
+  end
+
+  -- Note that the words of a combination vary in a cluster's pattern.
+  local function vary(q, p, combination, c, live)
+    local value, is_listed = value_of(combination), false
+    local records = records_at({list_key(q, anchor_of(p, combination)), combined_key(p, combination)}, q.group_hash)
+    local list, record = records[1], records[2]
+    forget_former(list, c)
+    forget_former(record, c)
+    local listed = entries_of(list, COMBINATION)
+    for i = 1, #listed do is_listed = is_listed or (listed[i].value == value and live(listed[i], list)) end
+    if not is_listed then put(list, c, COMBINATION, value, false, live) end
+    put(record, c, OWN, NO_VALUE, true, live)
+  end
+
+  -- Note the values of the other words of a pattern, where those of a combination vary.
+  local function note_beside(q, p, combination, c, live)
+    local places, keys, more = {}, {}, {}
+    for i = 1, #p.slots do
+      local longer = with_slot(p, combination, p.slots[i])
+      if longer > 0 then
+        places[#places + 1], keys[#keys + 1], more[#more + 1] = i, combined_key(p, longer), longer
+      end
+    end
+    local records, varying = records_at(keys, q.group_hash), 0
+    for number = 0, COMBINED_WORDS do varying = varying + math.floor(combination / 2 ^ number) % 2 end
+    for i = 1, #records do
+      local slot, record = p.slots[places[i]], records[i]
+      if has_room(c, 1) then
+        forget_former(record, c)
+        local entries, noted = live_entries(record, slot.number, live), #live_entries(record, OWN, live) > 0
+        for j = 1, #entries do noted = noted or entries[j].value == slot.value end
+        if not noted and #entries + 1 >= learn * (varying + 1) then
+          vary(q, p, more[i], c, live)
+        elseif not noted then
+          put(record, c, slot.number, slot.value, true, live)
+        end
+      end
+    end
+  end
+
+  -- Note which words vary in the pattern of a cluster that a query has joined, as a combination.
+  function note_together(q, c, ready, live)
+    if not ready.alike[c.id] then return end
+    local p = words_of(q)
+    local combination, is_tried = combination_of(p, c[C_LEARNED]), false
+    if combination == 0 then return end
+    for i = 1, #q.combinations do
+      if q.combinations[i] == combination then
+        is_tried = true
+        if #q.together[i] > 0 then return end
+      end
+    end
+    if (not is_tried and #q.combinations >= MAX_COMBINATIONS) or not has_room(c, 2) then return end
+    vary(q, p, combination, c, live)
+    note_beside(q, p, combination, c, live)
+  end
+
+  -- Note the values of the pattern that opens a cluster, as if other words of it varied.
+  function note_assumed(q, c, live)
+    for i = 1, math.min(#q.combinations, MAX_ASSUMED) do
+      note_beside(q, words_of(q), q.combinations[i], c, live)
     end
   end
 

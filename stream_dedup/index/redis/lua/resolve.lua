@@ -566,13 +566,14 @@ local function resolve_by_words(q, own)
   local from = full_from(q.fingerprint)
   local found, is_variable = find_by_words(q, live)
   if is_variable then
-    local numbers, merging, alike = ready_slots(q, live)
-    local root = merge_all(q, found, merging)
-    show_slots(root, numbers, alike)
+    local ready = ready_slots(q, live, true)
+    local root = merge_all(q, found, ready.merging)
+    show_slots(root, ready)
     local distance = from(root[C_FINGERPRINT])
     add_alias(q, root, distance, false)
     join(root, q)
-    learn_slots(q, root, numbers, alike, live)
+    learn_slots(q, root, ready, live)
+    note_together(q, root, ready, live)
     if root.is_changed then dirty[root.id] = root end
     return root, distance, BY_LEARNED
   end
@@ -580,20 +581,24 @@ local function resolve_by_words(q, own)
   if not found and q.near then
     found, rule = search(q), BY_FINGERPRINT
   end
-  local numbers, merging, alike = ready_slots(q, live)
-  local root = merge_all(q, found, merging)
+  local ready = ready_slots(q, live, false)
+  local root = merge_all(q, found, ready.merging)
   if not root then
     local c = open(q, own)
-    if c then note_words(q, c, numbers, alike, live, true) end
+    if c then
+      note_words(q, c, ready, live, true)
+      note_assumed(q, c, live)
+    end
     if c and c.is_changed then dirty[c.id] = c end
     return c, 0, BY_OPENING
   end
-  show_slots(root, numbers, alike)
+  show_slots(root, ready)
   if not found then rule = BY_LEARNED end
   local distance = from(root[C_FINGERPRINT])
   add_alias(q, root, distance, rule == BY_FINGERPRINT)
   join(root, q)
-  note_words(q, root, numbers, alike, live, false, rule ~= BY_LEARNED)
+  note_words(q, root, ready, live, false, rule ~= BY_LEARNED)
+  if rule == BY_LEARNED then note_together(q, root, ready, live) end
   if root.is_changed then dirty[root.id] = root end
   return root, distance, rule
 end
@@ -650,6 +655,7 @@ local QUERY_COUNT_FIELDS = unpack_bytes(QUERY_COUNT, queries)
 local function unpack_pattern(q, at)
   local PATTERN_FIELDS, keys_at = unpack_bytes(PATTERN, ARGV[7], at)
   q.words, q.plain, q.slices, q.group_hash = words, plain == 1, slices, sub(q.field, 1, GROUP_BYTES)
+  q.shape, q.lists = shape, lists
   q.keys_at, q.places_at = keys_at, keys_at + records * KEY_BYTES
   return keys_at + bytes
 end
@@ -685,7 +691,8 @@ local function resolve_all()
     local q = {at = at, key = KEYS[7 + i], first = first_us, last = last_us, id = id, field = field,
       fingerprint = fingerprint, sketch = sketch, group = group, position = position, members = members,
       mirrored = mirrored, near = #members > 0, inserted = false, words = 0, plain = false,
-      slices = 0, keys_at = 0, places_at = 0, places = false, slots = false, own_record = false, group_hash = false,
+      slices = 0, keys_at = 0, places_at = 0, places = false, slots = false, own_record = false, group_hash = false, shape = false, lists = false,
+      varying = false, combinations = false, together = false, fits = false,
       owners = false, crowds = 0, compared = false, similarities = false,
       in_tables = #members > 0 and 2 ^ tables - 1 or 0}
     if learn > 0 then words_at = unpack_pattern(q, words_at) end

@@ -18,10 +18,16 @@ keys = st.builds(
     st.integers(2, 48),
     st.lists(
         st.builds(
-            WordSlot, hashes, st.integers(0, 126), st.integers(0, 255), st.integers(0, 2**23 - 1)
+            WordSlot,
+            hashes,
+            st.integers(0, 126),
+            st.integers(0, 255),
+            st.integers(0, 2**23 - 1),
+            st.booleans(),
         ),
         max_size=9,
     ),
+    st.integers(0, 2**56 - 1),
 )
 rows = st.lists(
     st.tuples(keys.map(pack) | st.just(b""), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)),
@@ -40,7 +46,7 @@ def plain(words: list[list[int]], groups: list[int]) -> list[bool]:
     some = [(each, group, 5) for each, group in zip(patterns, groups, strict=True)]
     packed, flags = pack_patterns(some, 60), []
     while packed:
-        _, is_plain, _, _, size = layouts.PATTERN.struct.unpack_from(packed)
+        _, is_plain, _, _, size, _, _ = layouts.PATTERN.struct.unpack_from(packed)
         flags.append(bool(is_plain))
         packed = packed[layouts.PATTERN.struct.size + size :]
     return flags
