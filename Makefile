@@ -7,7 +7,7 @@ DEMO := examples/logs
 DATA ?= ../shared/data/loghub
 SOURCES := $(shell find stream_dedup -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
-.PHONY: help setup demo test test-slow test-all coverage test-helm test-docker lint bench bench-batch bench-methods bench-redis soak-redis bench-worker bench-new bench-spark bench-text bench-ui chaos chaos-rules fuzz quality quality-text docs screenshots site man dist sbom audit clean
+.PHONY: help setup demo test test-slow test-all coverage test-helm test-docker lint bench bench-batch bench-methods bench-redis soak-redis bench-worker bench-new bench-words bench-spark bench-text bench-ui chaos chaos-rules fuzz quality quality-text docs screenshots site man dist sbom audit clean
 
 help:
 	@echo "make setup     a virtual environment in $(VENV), with the native kernel built"
@@ -26,6 +26,7 @@ help:
 	@echo "make soak-redis    run EVENTS events through CLUSTERS clusters in Redis, watching its memory"
 	@echo "make bench-worker  measure the worker beside a bare copy of the topic (ARGS='--only A')"
 	@echo "make bench-ui  measure the web application over 100,000 clusters, in Chromium"
+	@echo "make bench-words   group lines in which several words vary, beside Drain3"
 	@echo "make bench-new     measure what new events cost, beside another checkout (ARGS='--beside ../other')"
 	@echo "make bench-spark   measure stored events on Spark beside MLlib (ARGS='--lines 1000000,10000000')"
 	@echo "make chaos     break workers, Kafka and Redis CYCLES times (SEED=, GUARANTEE=both); check all"
@@ -129,6 +130,11 @@ bench-new: setup
 	@echo "== bench-new: processor time of events that open clusters"
 	@$(BIN)/python -m pip install --quiet --group bench
 	@$(BIN)/python -m benchmarks.new_streams $(ARGS)
+
+bench-words: setup
+	@echo "== bench-words: lines in which several words vary, beside Drain3"
+	@$(BIN)/python -m pip install --quiet --group bench
+	@$(BIN)/python -m benchmarks.varying_words $(ARGS)
 
 bench-spark: setup
 	@echo "== bench-spark: stored events on Spark, beside MLlib and datasketch"

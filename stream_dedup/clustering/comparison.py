@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,10 +13,11 @@ from stream_dedup.features.fields import decoded
 from stream_dedup.features.patterns import Patterns, readable
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.bands import BANDS, chance_of_meeting
+from stream_dedup.fingerprint.combinations import COMBINED_WORDS, PatternWords
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.minhash import chance_of_equality, lookup_keys
-from stream_dedup.fingerprint.one_off import ASSIGNED, WordSlot, unpack
+from stream_dedup.fingerprint.one_off import ASSIGNED, REPEATED, WordSlot, unpack
 from stream_dedup.fingerprint.reference import Feature, ReferenceKernel, Taken
 from stream_dedup.fingerprint.simhash import votes
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
@@ -237,6 +239,24 @@ class Comparison:
         return min((wanted_values(learn, slot.around) for slot in self._common_slots), default=0)
 
     @cached_property
+    def differing_places(self) -> int:
+        """In how many words they differ that may vary together; 0: there is more between them."""
+        ours, theirs = self.left.numbers.one_off(0), self.right.numbers.one_off(0)
+        if not ours or not theirs:
+            return 0
+        left, right = unpack(ours), unpack(theirs)
+        if (left.words, left.shape) != (right.words, right.shape):
+            return 0
+        known = {(slot.number, slot.value) for slot in right.slots}
+        words = [slot for slot in left.slots if slot.number < REPEATED]
+        differing = [slot.number for slot in words if (slot.number, slot.value) not in known]
+        if not differing or max(differing) >= COMBINED_WORDS:
+            return 0
+        combination = sum(1 << number for number in differing)
+        possible = PatternWords(array("Q", ours)).is_possible(combination)
+        return len(differing) if possible else 0
+
+    @cached_property
     def _common_slots(self) -> list[WordSlot]:
         """The slots in which they may differ: all else is equal."""
         ours, theirs = self.left.numbers.one_off(0), self.right.numbers.one_off(0)
@@ -272,7 +292,14 @@ class Comparison:
     def verdict(self) -> str:
         """Return in a sentence why they would merge or not, and in another one when they would."""
         verdict, wanted = self._verdict(), self.wanted_words
-        if self.merge or not wanted or self.left.taken.variant != self.right.taken.variant:
+        if self.merge or self.left.taken.variant != self.right.taken.variant:
+            return verdict
+        if not wanted and self.differing_places:
+            return (
+                f"{verdict} They differ in {self.differing_places} places: once all of these are "
+                "variables of such lines, they merge."
+            )
+        if not wanted:
             return verdict
         return (
             f"{verdict} They differ {self._where}: once {wanted} different words were seen there, "

@@ -35,6 +35,8 @@ Bounds: a combination has words of the first `COMBINED_WORDS`, and all assigned 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from stream_dedup.fingerprint.one_off import (
     ASSIGNED,
@@ -68,6 +70,9 @@ KEY_FACTOR = KEY_BASE % KEY_FACTORS
 SUM_BITS = 48
 """The low bits of a key."""
 
+SHAPE_NUMBERS = 1 << 12
+"""Shapes have so many numbers."""
+
 _SHAPE_SHIFT = 8  # a shape has 56 bits
 _SUM_MASK = (1 << SUM_BITS) - 1
 _HIGH_MASK = 0xFFFF
@@ -81,6 +86,15 @@ def shape_key(numbers: array[int]) -> int:
         numbers: the keys of the pattern, as `one_off.pack` packs them.
     """
     return shape_of(numbers) << _SHAPE_SHIFT
+
+
+def shape_number(key: int) -> int:
+    """Return a number of a pattern's shape; others may have it, too.
+
+    Args:
+        key: `shape_key`, or one under which combinations of the shape are listed.
+    """
+    return key >> 64 - 12
 
 
 def list_keys(numbers: array[int]) -> list[int]:
@@ -98,25 +112,40 @@ def list_keys(numbers: array[int]) -> list[int]:
     return [_list_key(shape, anchor, value) for anchor, value in enumerate(values)]
 
 
+class Beside(NamedTuple):
+    """A slot beside the words of a combination.
+
+    Attributes:
+        slot: the slot.
+        combination: with it.
+        key: of the pattern without these words.
+    """
+
+    slot: WordSlot
+    combination: int
+    key: int
+
+
 class PatternWords:
     """The words of a pattern that may vary, as its slots say.
 
     Args:
         numbers: the keys of the pattern, as `one_off.pack` packs them.
-
-    Attributes:
-        slots: in order.
     """
 
     def __init__(self, numbers: array[int]) -> None:
-        self.slots = [word_slot(numbers, index) for index in range(len(slot_keys(numbers)))]
+        self._slots = [word_slot(numbers, index) for index in range(len(slot_keys(numbers)))]
         self._shape, self._count = shape_key(numbers), word_count(numbers)
-        self._words = [slot for slot in self.slots if slot.number < REPEATED]
-        self._repeated = sum(
-            1 << slot.number - REPEATED
-            for slot in self.slots
-            if REPEATED <= slot.number < REPEATED + COMBINED_WORDS
-        )
+        self._repeated = 0
+        self._words: list[_Word] = []
+        for slot in self._slots:
+            number = slot.number
+            if number < REPEATED:
+                bits = 1 << number & ALL_ASSIGNED - 1 | ALL_ASSIGNED * slot.assigned
+                self._words.append(_Word(number, bits, slot.value, slot.value * _factor(number)))
+            elif number < REPEATED + COMBINED_WORDS:
+                self._repeated |= 1 << number - REPEATED
+        self._sum = self._shape + sum(word.product for word in self._words)
 
     def combination(self, learned: int) -> int:
         """Return the combination of the words that vary.
@@ -135,59 +164,77 @@ class PatternWords:
             return 0
         if learned & all_assigned:
             combination |= ALL_ASSIGNED
-        return combination if self.is_possible(combination) else 0
-
-    def with_slot(self, combination: int, slot: WordSlot) -> int:
-        """Return a combination and one slot more; 0 if they cannot be one.
-
-        The values of all assigned words say nothing where some of them vary anyway.
-        """
-        more = 0
-        if slot.number == ASSIGNED:
-            if not any(word.assigned and _is_in(combination, word) for word in self._words):
-                more = combination | ALL_ASSIGNED
-        elif slot.number < COMBINED_WORDS and not _is_in(combination, slot):
-            more = combination | 1 << slot.number
-        return more if self.is_possible(more) else 0
+        return combination if combination and self.is_possible(combination) else 0
 
     def is_possible(self, combination: int) -> bool:
         """Return whether enough words are left without those of a combination."""
-        left = self._count - sum(_is_in(combination, word) for word in self._words)
-        return combination != 0 and left >= LEAST_LEFT and self._anchor(combination) < ANCHORS
+        return self._are_left(self._words_of(combination))
 
     def list_key(self, combination: int) -> int:
         """Return the key under which a combination is listed."""
-        anchor = self._anchor(combination)
+        anchor = _anchor(self._words_of(combination))
         return _list_key(self._shape, anchor, self._value(anchor))
 
     def key(self, combination: int) -> int:
         """Return the key of the pattern without the words of a combination."""
-        anchor = self._value(self._anchor(combination))
-        high = (self._shape >> SUM_BITS) + anchor * KEY_FACTOR
-        total = self._shape + combination * KEY_FACTOR
-        for word in self._words:
-            if not _is_in(combination, word):
-                total += word.value * _factor(word.number)
-        return (high & _HIGH_MASK) << SUM_BITS | total & _SUM_MASK
+        return self._key(combination, self._words_of(combination))
 
-    def _anchor(self, combination: int) -> int:
-        taken = {word.number for word in self._words if _is_in(combination, word)}
-        return next(number for number in range(self._count + 1) if number not in taken)
+    def beside(self, combination: int) -> Iterator[Beside]:
+        """Return the slots that may vary beside the words of a combination.
+
+        The values of all assigned words say nothing where some of them vary anyway.
+        """
+        taken = self._words_of(combination)
+        for slot in self._slots:
+            if slot.number == ASSIGNED:
+                more = [word for word in self._words if word.bits & ALL_ASSIGNED]
+                bit = 0 if any(word in more for word in taken) else ALL_ASSIGNED
+            else:
+                more = [word for word in self._words if word.number == slot.number]
+                bit = 0 if more and more[0] in taken else 1 << slot.number & ALL_ASSIGNED - 1
+            words = taken + more
+            if bit and self._are_left(words):
+                yield Beside(slot, combination | bit, self._key(combination | bit, words))
+
+    def _words_of(self, combination: int) -> list[_Word]:
+        return [word for word in self._words if word.bits & combination]
+
+    def _are_left(self, taken: list[_Word]) -> bool:
+        return self._count - len(taken) >= LEAST_LEFT and _anchor(taken) < ANCHORS
+
+    def _key(self, combination: int, taken: list[_Word]) -> int:
+        high = (self._shape >> SUM_BITS) + self._value(_anchor(taken)) * KEY_FACTOR
+        total = self._sum + combination * KEY_FACTOR - sum(word.product for word in taken)
+        return (high & _HIGH_MASK) << SUM_BITS | total & _SUM_MASK
 
     def _value(self, number: int) -> int:
         """Return the value of a word; 0 if it never varies, and is part of the shape."""
-        return next((word.value for word in self._words if word.number == number), 0)
+        for word in self._words:
+            if word.number >= number:
+                return word.value if word.number == number else 0
+        return 0
+
+
+class _Word(NamedTuple):
+    number: int
+    bits: int  # of the combinations that it is in
+    value: int
+    product: int
+
+
+def _anchor(taken: list[_Word]) -> int:
+    """Return the number of the first word that is left."""
+    numbers = {word.number for word in taken}
+    anchor = 0
+    while anchor in numbers:
+        anchor += 1
+    return anchor
 
 
 def numbers_of(combination: int) -> list[int]:
     """Return the numbers of the slots of a combination."""
     numbers = [number for number in range(COMBINED_WORDS) if combination >> number & 1]
     return numbers + ([ASSIGNED] if combination & ALL_ASSIGNED else [])
-
-
-def _is_in(combination: int, word: WordSlot) -> bool:
-    of_word = word.number < COMBINED_WORDS and combination >> word.number & 1
-    return bool(of_word or (word.assigned and combination & ALL_ASSIGNED))
 
 
 def _list_key(shape: int, anchor: int, value: int) -> int:

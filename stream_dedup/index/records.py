@@ -46,7 +46,7 @@ name a cluster, `MAX_MERGED` clusters that one event merges and `MAX_MOVED` of t
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
@@ -66,7 +66,14 @@ from stream_dedup.clustering.learning import (
     wanted_together,
     wanted_values,
 )
-from stream_dedup.fingerprint.combinations import PatternWords, list_keys, numbers_of
+from stream_dedup.fingerprint.combinations import (
+    SHAPE_NUMBERS,
+    PatternWords,
+    list_keys,
+    numbers_of,
+    shape_key,
+    shape_number,
+)
 from stream_dedup.fingerprint.one_off import (
     REPEATED,
     WordSlot,
@@ -151,13 +158,15 @@ class Found(NamedTuple):
         combinations: those that the pattern may have.
         together: of each, the entries of the clusters whose pattern fits; none if it is not known
             whether these words vary in it.
+        words: the pattern's, if there are combinations.
     """
 
     owner: Slot | None
     is_variable: bool
     seen: list[Seen]
-    combinations: list[int]
-    together: list[list[Entry]]
+    combinations: Sequence[int] = ()
+    together: Sequence[list[Entry]] = ()
+    words: PatternWords | None = None
 
 
 class Ready(NamedTuple):
@@ -197,6 +206,7 @@ class Records:
     def __init__(self, learn: int) -> None:
         self._learn = learn
         self._of_group: dict[str, dict[int, list[Entry] | Slot]] = {}
+        self._listed = bytearray(SHAPE_NUMBERS)  # of which combinations may be listed
 
     def find(self, group: str, one_off: bytes, is_live: IsLive) -> Found:
         """Find the cluster of a pattern by its words.
@@ -208,24 +218,22 @@ class Records:
         """
         records = self._of_group.get(group)
         if records is None:
-            return Found(None, False, [], [], [])
+            return Found(None, False, [])
         numbers = array("Q", one_off)
         seen = [
             Seen(word_slot(numbers, index), _entries(records, key))
             for index, key in enumerate(slot_keys(numbers))
             if key in records
         ]
-        combinations, together = self._find_together(records, numbers, is_live)
-
-        def found(owner: Slot | None, *, is_variable: bool = False) -> Found:
-            return Found(owner, is_variable, seen, combinations, together)
-
-        if not seen and not any(together) and numbers[0] not in records:
-            return found(None)
+        found = Found(None, False, seen)
+        if self._listed[shape_number(shape_key(numbers))]:
+            found = self._find_together(records, numbers, found, is_live)
+        if not seen and not any(found.together) and numbers[0] not in records:
+            return found
         own = [entry for entry in _entries(records, numbers[0]) if is_live(entry.owner)]
         owner = older(entry.owner for entry in own if entry.value == LEARNED)
         if owner is not None:
-            return found(owner)
+            return found._replace(owner=owner)
         there = [
             (slot, entry)
             for slot, record in seen
@@ -233,14 +241,14 @@ class Records:
             if entry.number in (slot.number, OWN) and is_live(entry.owner)
         ]
         learned = [entry.owner for _, entry in there if entry.value == LEARNED]
-        owner = older(learned + [entry.owner for entries in together for entry in entries])
+        owner = older(learned + [entry.owner for entry in chain.from_iterable(found.together)])
         if owner is not None:
-            return found(owner, is_variable=True)
+            return found._replace(owner=owner, is_variable=True)
         words = word_count(numbers)
         if words >= LEAST_SAME:
             same = [entry.owner for entry in own if entry.number == OWN]
             if same:
-                return found(same[0])
+                return found._replace(owner=same[0])
         more = [e for e in own if e.first and may_be_missing(e.number, words + 1)]
         less = [
             entry
@@ -252,22 +260,23 @@ class Records:
         for entry in more:  # the cluster's pattern shows that the word may be missing
             if entry.owner is owner:
                 owner.learned |= 1 << entry.number
-        return found(owner)
+        return found._replace(owner=owner)
 
     @staticmethod
     def _find_together(
-        records: dict[int, list[Entry] | Slot], numbers: array[int], is_live: IsLive
-    ) -> tuple[list[int], list[list[Entry]]]:
+        records: dict[int, list[Entry] | Slot], numbers: array[int], found: Found, is_live: IsLive
+    ) -> Found:
         """Find the combinations that a pattern may have, and the clusters that it fits."""
+        keys = [key for key in list_keys(numbers) if key in records]
+        if not keys:
+            return found
+        words = PatternWords(numbers)
         combinations: list[int] = []
         together: list[list[Entry]] = []
-        keys = [key for key in list_keys(numbers) if key in records]
-        words = PatternWords(numbers) if keys else None
         for entry in chain.from_iterable(_entries(records, key) for key in keys):
-            assert words is not None
-            combination, is_listed = entry.value, entry.number == COMBINATION
+            combination = entry.value
             if (
-                is_listed
+                entry.number == COMBINATION
                 and combination not in combinations
                 and len(combinations) < MAX_COMBINATIONS
                 and words.is_possible(combination)
@@ -278,7 +287,7 @@ class Records:
                 known = any(each.number == OWN for each in live)
                 combinations.append(combination)
                 together.append(live if known else [])
-        return combinations, together
+        return found._replace(combinations=combinations, together=together, words=words)
 
     def ready(self, found: Found, is_live: IsLive) -> Ready:
         """Return the slots that are learned with these values, and the clusters found there.
@@ -405,7 +414,7 @@ class Records:
         """
         if owner.cluster not in ready.alike:
             return False  # its pattern has other words
-        words = PatternWords(array("Q", one_off))
+        words = found.words or PatternWords(array("Q", one_off))
         combination = words.combination(owner.learned)
         if not combination:
             return False
@@ -429,12 +438,10 @@ class Records:
             found: as returned before.
             is_live: tells whether a cluster takes the event.
         """
-        if not found.combinations:
-            return
-        records = self._of_group.setdefault(owner.group, {})
-        words = PatternWords(array("Q", owner.one_off))
-        for combination in found.combinations[:MAX_ASSUMED]:
-            self._note_beside(records, words, combination, owner, is_live)
+        if found.words is not None:
+            records = self._of_group.setdefault(owner.group, {})
+            for combination in found.combinations[:MAX_ASSUMED]:
+                self._note_beside(records, found.words, combination, owner, is_live)
 
     def _note_beside(
         self,
@@ -446,11 +453,9 @@ class Records:
     ) -> None:
         """Note the values of the other words, where those of a combination vary."""
         wanted = wanted_together(self._learn, combination)
-        for slot in words.slots:
-            more = words.with_slot(combination, slot)
-            if not more or len(owner.records) >= MAX_RECORDS:
-                continue
-            key = words.key(more)
+        for slot, more, key in words.beside(combination):
+            if len(owner.records) >= MAX_RECORDS:
+                return
             record = _entries(records, key)
             live = [entry for entry in record if is_live(entry.owner)]
             values = [entry.value for entry in live if entry.number == slot.number]
@@ -476,6 +481,7 @@ class Records:
         if not any(entry.value == combination and is_live(entry.owner) for entry in record):
             entry = Entry(COMBINATION, combination, owner, first=False)
             self._put(records, key, record, entry, is_live)
+            self._listed[shape_number(key)] = True
         key = words.key(combination)
         entry = Entry(OWN, 0, owner, first=True)
         self._put(records, key, _entries(records, key), entry, is_live)
@@ -615,6 +621,8 @@ class Records:
             records = self._of_group.setdefault(slot.group, {})
             entry = Entry(number, value, slot, first)
             self._put(records, key, _entries(records, key), entry, lambda _: True)
+            if number == COMBINATION:
+                self._listed[shape_number(key)] = True
 
 
 def _entries(records: dict[int, list[Entry] | Slot], key: int) -> list[Entry]:

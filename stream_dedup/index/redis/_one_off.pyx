@@ -19,7 +19,9 @@ cdef enum:
     KEY_BYTES = 8
     MOST = 512  # keys of a pattern, and of a cluster (`learning.MAX_RECORDS`)
     ANCHORS = 3
-    PATTERN_BYTES = 14 + ANCHORS * KEY_BYTES
+    FIELD_BYTES = 4 + KEY_BYTES
+    PATTERN_BYTES = 6
+    LISTS_BYTES = KEY_BYTES + ANCHORS * FIELD_BYTES
     DIGITS = 20
     SLICE_BYTES = 2 + DIGITS
     RECORD_BYTES = 27  # field(12), entry(12), around(1), assigned(1), place(1)
@@ -31,6 +33,7 @@ cdef uint64_t SUM_MASK = (<uint64_t>1 << <int>_combinations.SUM_BITS) - 1
 
 assert _combinations.ANCHORS == ANCHORS
 assert _layouts.PATTERN.struct.size == PATTERN_BYTES
+assert _layouts.LISTS.struct.size == LISTS_BYTES
 assert _layouts.RECORD.struct.size == RECORD_BYTES
 assert _learning.MAX_RECORDS == MOST
 
@@ -57,7 +60,7 @@ def pack_patterns(rows, Py_ssize_t shift):
         keys = PyBytes_GET_SIZE(one_off) // 16
         if keys > MOST or PyBytes_GET_SIZE(one_off) % 16:
             raise ValueError(f"{len(one_off)} bytes are not the keys of a pattern")
-        size += PATTERN_BYTES + keys * (KEY_BYTES + SLICE_BYTES + RECORD_BYTES)
+        size += PATTERN_BYTES + LISTS_BYTES + keys * (KEY_BYTES + SLICE_BYTES + RECORD_BYTES)
         total += keys
     while room < 2 * total:
         room *= 2
@@ -89,8 +92,8 @@ cdef char* put_pattern(
     cdef char* head = to
     cdef char* counted
     if count == 0:
-        return put(to, 0, PATTERN_BYTES)
-    to += PATTERN_BYTES
+        return put(to, 0, PATTERN_BYTES + LISTS_BYTES)
+    to += PATTERN_BYTES + LISTS_BYTES
     for place in range(count):
         memcpy(&keys[place], one_off + 16 * place, 8)
         to = put(to, keys[place], 8)
@@ -122,13 +125,13 @@ cdef char* put_pattern(
                     to[0], to[1], to[2] = <char>(about >> 8), <char>(about >> 16 & 1), <char>other
                     to += 3
             counted[0] = <char>in_slice
-    head = put(put(head + 4, to - head - PATTERN_BYTES, 2), words & SHAPE, 8)
-    put_list_keys(head, one_off, count, words & SHAPE)
+    head = put(put(head + 4, to - head - PATTERN_BYTES - LISTS_BYTES, 2), words & SHAPE, 8)
+    put_lists(head, one_off, count, group, words & SHAPE)
     return to
 
 
-cdef void put_list_keys(
-    char* to, const char* one_off, Py_ssize_t count, uint64_t shape
+cdef void put_lists(
+    char* to, const char* one_off, Py_ssize_t count, uint32_t group, uint64_t shape
 ) noexcept nogil:
     """See `combinations.list_keys`."""
     cdef uint64_t values[ANCHORS]
@@ -143,7 +146,7 @@ cdef void put_list_keys(
     for place in range(ANCHORS):
         about = shape - (place + 1) * KEY_FACTOR
         about += values[place] * ((2 * place + 1) * KEY_FACTOR % KEY_FACTORS)
-        to = put(to, (shape & ~SUM_MASK) | (about & SUM_MASK), 8)
+        to = put(put(to, group, 4), (shape & ~SUM_MASK) | (about & SUM_MASK), 8)
 
 
 cdef bint take(uint64_t* taken, uint64_t mask, uint64_t key) noexcept nogil:

@@ -293,19 +293,14 @@ QUERY = Layout(">", first_us="d", last_us="d", id=f"{ID_BYTES}s", field=f"{EXACT
 """What a query begins with. `QUERY_TEXTS` follow, each behind its length. `tables.entries` packs
 it; see `Row` there."""
 
-PATTERN = Layout(
-    ">",
-    words="B",
-    plain="B",
-    slices="B",
-    records="B",
-    bytes="H",
-    shape=f"{KEY_BYTES}s",
-    lists=f"{ANCHORS * KEY_BYTES}s",
-)
+PATTERN = Layout(">", words="B", plain="B", slices="B", records="B", bytes="H")
 """What the keys of a query's pattern begin with; a query without keys has no words. Plain: no other
-query before has one of its keys, and none occurs twice. Shape and lists: see `combinations`. See
-`one_off` for what follows, which has so many bytes."""
+query before has one of its keys, and none occurs twice. `LISTS` follow, and then so many bytes: see
+`one_off`."""
+
+LISTS = Layout(">", shape=f"{KEY_BYTES}s", fields=f"{ANCHORS * (GROUP_BYTES + KEY_BYTES)}s")
+"""The shape of a pattern, and the fields of the lists of combinations that it may have: see
+`combinations`."""
 
 RECORD = Layout(
     ">",
@@ -459,7 +454,8 @@ def _with_lengths(places: Sequence[str]) -> str:
 _OF_MODULES = {
     learning: "OWN COMBINATION LEAST_SAME LEAST_COMMON FEW_AROUND MAX_ENTRIES MAX_RECORDS "
     "MAX_MERGED MAX_MOVED MAX_LOADED MAX_COMBINATIONS MAX_ASSUMED",
-    combinations: "ALL_ASSIGNED ANCHORS COMBINED_WORDS KEY_FACTOR KEY_FACTORS LEAST_LEFT SUM_BITS",
+    combinations: "ALL_ASSIGNED ANCHORS COMBINED_WORDS KEY_FACTOR KEY_FACTORS LEAST_LEFT "
+    "SHAPE_NUMBERS SUM_BITS",
     one_off: "ASSIGNED REPEATED",
     bands: "BANDS CROWD",
     sketches: "FEW FEW_JACCARD",

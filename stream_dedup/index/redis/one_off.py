@@ -30,7 +30,7 @@ Row = tuple[bytes, int, int]
 cluster that it may open."""
 
 _ALL_64 = (1 << 64) - 1
-_NO_PATTERN = layouts.PATTERN.struct.pack(0, 0, 0, 0, 0, b"", b"")
+_NO_PATTERN = layouts.PATTERN.struct.pack(0, 0, 0, 0, 0) + layouts.LISTS.struct.pack(b"", b"")
 
 
 def spread_of(group: int) -> int:
@@ -46,10 +46,10 @@ def reference_pack_patterns(rows: Sequence[Row], shift: int) -> bytes:
         shift: bits of a key behind the number of its slice.
 
     Returns:
-        For each `layouts.PATTERN`, the keys of its records, and for each slice that holds some of
-        them its number in digits, behind their count(1), how many records follow(1), and those
-        (`layouts.RECORD`). The first slice is that of the pattern's own key; the others follow in
-        the order of the slots.
+        For each `layouts.PATTERN`, `layouts.LISTS`, the keys of its records, and for each slice
+        that holds some of them its number in digits, behind their count(1), how many records
+        follow(1), and those (`layouts.RECORD`). The first slice is that of the pattern's own key;
+        the others follow in the order of the slots.
     """
     taken: set[int] = set()
     out: list[bytes] = []
@@ -80,8 +80,8 @@ def reference_pack_patterns(rows: Sequence[Row], shift: int) -> bytes:
         rest = b"".join(parts)
         counts = (word_count(numbers), plain, len(slices), len(keys), len(rest))
         shape = shape_key(numbers).to_bytes(8, "big")
-        lists = b"".join(key.to_bytes(8, "big") for key in list_keys(numbers))
-        out += (layouts.PATTERN.struct.pack(*counts, shape, lists), rest)
+        lists = b"".join(head + key.to_bytes(8, "big") for key in list_keys(numbers))
+        out += (layouts.PATTERN.struct.pack(*counts), layouts.LISTS.struct.pack(shape, lists), rest)
     return b"".join(out)
 
 

@@ -78,6 +78,13 @@ def test_the_verdict_agrees_with_merge(left: bytes, right: bytes, learn: int) ->
          ("They do not merge: the first has only 5 words, and with so few one different word "
           "is too many for Jaccard 0.9. They differ in one place: once 5 different words were "
           "seen there, it is a variable, and they merge.")),
+        (LEARNS, b"user ann wrote to the logs", b"user bob wrote to the images",
+         ("They do not merge: the first has only 6 words, and with so few one different word "
+          "is too many for Jaccard 0.9. They differ in 2 places: once all of these are variables "
+          "of such lines, they merge.")),
+        (LEARNS, b"user ann wrote to the logs", b"user bob read from the images",
+         ("They do not merge: the first has only 6 words, and with so few one different word "
+          "is too many for Jaccard 0.9.")),
         (LEARNS, b"login failed: uid=root tty=console user=ann", b"login failed: uid=x tty= user=b",
          ("They do not merge: the first has only 8 words, and with so few one different word "
           "is too many for Jaccard 0.9. They differ only in values of keys: once 5 different words "

@@ -73,5 +73,5 @@ def test_a_cluster_that_closes_leaves_no_record() -> None:
     records, opened = Records(5), replace(cluster(1), one_off=pack(KEYS))
     records.open(opened, lambda _: True)
     records.remove(opened)
-    assert records.find("", pack(KEYS), lambda _: True) == Found(None, False, [], [], [])
+    assert records.find("", pack(KEYS), lambda _: True) == Found(None, False, [])
     assert opened.records == []

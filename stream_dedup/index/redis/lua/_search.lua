@@ -17,6 +17,10 @@ local bxor, band = bit.bxor, bit.band
 -- exist have at least half of it left. Set by resolve.lua.
 local all_renewed
 
+-- The shapes of which combinations may be listed (see _words.lua): a bit for each number of shapes, '' for
+-- none. Most patterns have another one, and are not looked for. Bits are never cleared. Set by resolve.lua.
+local listed_shapes
+
 -- Work that searches may still do with what is near: they note the entries, load the clusters and verify
 -- them. Each query adds the same, and what one does not need is left for those after it. So a line in a
 -- crowd is compared with all of it now and then, but many such lines cost a few times as much as others

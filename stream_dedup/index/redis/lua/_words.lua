@@ -315,6 +315,24 @@ do  -- a script has room for 200 local names
     return (high * 256 + middle) * 256 + low
   end
 
+  -- The number of a pattern's shape: the place of its byte in a list of bits, and that of its bit, as a factor.
+  local SHAPES_BYTES = SHAPE_NUMBERS / 8
+  local function shape_of(q)
+    local at = q.keys_at - LISTS_BYTES
+    local first, second = byte(PATTERNS, at, at + 1)
+    return first * 2 + (second < 128 and 1 or 2), 2 ^ band(second, 7)
+  end
+
+  local function note_shape(q)
+    local at, bits = shape_of(q)
+    if listed_shapes == '' then listed_shapes = string.rep('\0', SHAPES_BYTES) end
+    local held = byte(listed_shapes, at)
+    if band(held, bits) ~= 0 then return end
+    listed_shapes = sub(listed_shapes, 1, at - 1) .. string.char(held + bits) .. sub(listed_shapes, at + 1)
+    call('HSET', META, 'shapes', listed_shapes)
+    work = work + 1
+  end
+
   local function value_of(number)
     return string.char(math.floor(number / 65536), math.floor(number / 256) % 256, number % 256)
   end
@@ -345,7 +363,7 @@ do  -- a script has room for 200 local names
         end
       end
     end
-    local high, middle, low = unpack_bytes(COMBINED_KEY, q.shape)
+    local high, middle, low = unpack_bytes(COMBINED_KEY, PATTERNS, q.keys_at - LISTS_BYTES)
     q.varying = {words = words, slots = slots, by_number = by_number, repeated = repeated, count = q.words,
       high = high, sum = middle * 4294967296 + low}
     return q.varying
@@ -372,19 +390,21 @@ do  -- a script has room for 200 local names
     return left >= LEAST_LEFT and anchor_of(p, combination) < ANCHORS
   end
 
-  -- The key under which the combinations of an anchor are listed.
-  local function list_key(q, anchor)
-    return sub(q.lists, anchor * KEY_BYTES + 1, (anchor + 1) * KEY_BYTES)
+  -- The field under which the combinations of an anchor are listed.
+  local FIELD_BYTES = GROUP_BYTES + KEY_BYTES
+  local function list_field(q, anchor)
+    local at = q.keys_at - LISTS_BYTES + LISTS_FIELDS_AT - 1 + anchor * FIELD_BYTES
+    return sub(PATTERNS, at, at + FIELD_BYTES - 1)
   end
 
-  local function combined_key(p, combination)
+  local function combined_field(q, p, combination)
     local sum = (p.sum + combination * KEY_FACTOR) % SUMS
     for i = 1, #p.words do
       local word = p.words[i]
       if band(combination, word.bits) == 0 then sum = (sum + word.product) % SUMS end
     end
     local high = (p.high + value_at(p, anchor_of(p, combination)) * KEY_FACTOR) % 65536
-    return pack_bytes(COMBINED_KEY, high, math.floor(sum / 4294967296), sum % 4294967296)
+    return q.group_hash .. pack_bytes(COMBINED_KEY, high, math.floor(sum / 4294967296), sum % 4294967296)
   end
 
   -- The combination of the words that a cluster's pattern shows as variable; 0 if one cannot say.
@@ -411,28 +431,29 @@ do  -- a script has room for 200 local names
     return more > 0 and is_possible(p, more) and more or 0
   end
 
-  -- The records of keys: of a slice at once.
-  local function records_at(keys, group_hash)
+  -- The records of fields: of a slice at once.
+  local function records_at(fields, group_hash)
     local found, missing, slices = {}, {}, {}
-    for i = 1, #keys do
-      local field = group_hash .. keys[i]
+    for i = 1, #fields do
+      local field = fields[i]
       found[i] = records_kept[field]
       if not found[i] then
-        local slice = slice_of(keys[i], group_hash)
-        local of_slice = missing[slice]
-        if not of_slice then
-          of_slice = {fields = {}, places = {}}
-          missing[slice], slices[#slices + 1] = of_slice, slice
+        local slice = slice_of(sub(field, GROUP_BYTES + 1), group_hash)
+        local places = missing[slice]
+        if not places then
+          places = {}
+          missing[slice], slices[#slices + 1] = places, slice
         end
-        of_slice.fields[#of_slice.fields + 1], of_slice.places[#of_slice.places + 1] = field, i
+        places[#places + 1] = i
       end
     end
     for i = 1, #slices do
-      local fields, places = missing[slices[i]].fields, missing[slices[i]].places
-      local stored = call('HMGET', slices[i], unpack(fields))
-      work = work + 1 + #fields * FIELD_WORK
-      for j = 1, #fields do
-        found[places[j]] = records_kept[fields[j]] or record_at(fields[j], slices[i], stored[j])
+      local places, wanted = missing[slices[i]], {}
+      for j = 1, #places do wanted[j] = fields[places[j]] end
+      local stored = call('HMGET', slices[i], unpack(wanted))
+      work = work + 1 + #wanted * FIELD_WORK
+      for j = 1, #wanted do
+        found[places[j]] = records_kept[wanted[j]] or record_at(wanted[j], slices[i], stored[j])
       end
     end
     return found
@@ -441,24 +462,27 @@ do  -- a script has room for 200 local names
   -- Find the combinations that a pattern may have, and of each the entries of the clusters that it fits.
   local function find_together(q, live)
     q.combinations, q.together, q.fits = NONE, NONE, false
-    local lists, p = {}, nil
-    for anchor = 0, ANCHORS - 1 do lists[anchor + 1] = list_key(q, anchor) end
+    if listed_shapes == '' then return end
+    local at, bits = shape_of(q)
+    if band(byte(listed_shapes, at), bits) == 0 then return end
+    local lists = {}
+    for anchor = 1, ANCHORS do lists[anchor] = list_field(q, anchor - 1) end
     lists = records_at(lists, q.group_hash)
-    local combinations, keys, tried = {}, {}, {}
+    local p, combinations, fields, tried = nil, {}, {}, {}
     for i = 1, #lists do
       local listed = entries_of(lists[i], COMBINATION)
       for j = 1, #listed do
         p = p or words_of(q)
         local combination = number_of(listed[j].value)
-        if #keys < MAX_COMBINATIONS and not tried[combination] and is_possible(p, combination) and live(listed[j], lists[i]) then
+        if #fields < MAX_COMBINATIONS and not tried[combination] and is_possible(p, combination) and live(listed[j], lists[i]) then
           tried[combination] = true
-          combinations[#combinations + 1], keys[#keys + 1] = combination, combined_key(p, combination)
+          combinations[#combinations + 1], fields[#fields + 1] = combination, combined_field(q, p, combination)
         end
       end
     end
-    if #keys == 0 then return end
+    if #fields == 0 then return end
     q.combinations, q.together = combinations, {}
-    local records = records_at(keys, q.group_hash)
+    local records = records_at(fields, q.group_hash)
     for i = 1, #records do
       local record, entries, found = records[i], {}, {}
       local known = #live_entries(record, OWN, live) > 0
@@ -564,9 +588,9 @@ do  -- a script has room for 200 local names
   -- ids, whose patterns show these slots; those of them whose representative differs from the event in learned
   -- words alone, so that these slots are in its pattern; and the slots of words that vary together.
   function ready_slots(q, live, is_variable)
+    if not q.slots then return {numbers = NONE, merging = {}, alike = NONE, together = NONE} end
     local numbers, merging, alike, together, count, moved = {}, {}, {}, {}, 0, 0
     local ready = {numbers = numbers, merging = merging, alike = alike, together = together}
-    if not q.slots then return ready end
     -- Add clusters, unless they are too many for this event.
     local function merge_also(clusters)
       local more, more_moved, fresh = 0, 0, {}
@@ -717,26 +741,29 @@ do  -- a script has room for 200 local names
   -- Note that the words of a combination vary in a cluster's pattern.
   local function vary(q, p, combination, c, live)
     local value, is_listed = value_of(combination), false
-    local records = records_at({list_key(q, anchor_of(p, combination)), combined_key(p, combination)}, q.group_hash)
+    local records = records_at({list_field(q, anchor_of(p, combination)), combined_field(q, p, combination)}, q.group_hash)
     local list, record = records[1], records[2]
     forget_former(list, c)
     forget_former(record, c)
     local listed = entries_of(list, COMBINATION)
     for i = 1, #listed do is_listed = is_listed or (listed[i].value == value and live(listed[i], list)) end
-    if not is_listed then put(list, c, COMBINATION, value, false, live) end
+    if not is_listed then
+      note_shape(q)
+      put(list, c, COMBINATION, value, false, live)
+    end
     put(record, c, OWN, NO_VALUE, true, live)
   end
 
   -- Note the values of the other words of a pattern, where those of a combination vary.
   local function note_beside(q, p, combination, c, live)
-    local places, keys, more = {}, {}, {}
+    local places, fields, more = {}, {}, {}
     for i = 1, #p.slots do
       local longer = with_slot(p, combination, p.slots[i])
       if longer > 0 then
-        places[#places + 1], keys[#keys + 1], more[#more + 1] = i, combined_key(p, longer), longer
+        places[#places + 1], fields[#fields + 1], more[#more + 1] = i, combined_field(q, p, longer), longer
       end
     end
-    local records, varying = records_at(keys, q.group_hash), 0
+    local records, varying = records_at(fields, q.group_hash), 0
     for number = 0, COMBINED_WORDS do varying = varying + math.floor(combination / 2 ^ number) % 2 end
     for i = 1, #records do
       local slot, record = p.slots[places[i]], records[i]

@@ -36,7 +36,8 @@ local full_from  -- made with the first fingerprint
 local CALLS_KEPT, MOST_UNSEEN = IS_BANDS and 64 or 256, 256
 local NOTHING_YET = string.rep('\0', CALL_NAME_BYTES)
 local name_of_call, seen = ARGV[4], ARGV[5]
-local stored_meta = call('HMGET', META, 'inserted', 'turn', 'fingerprints', 'kept', 'kept_for', 'vanished')
+local stored_meta = call('HMGET', META, 'inserted', 'turn', 'fingerprints', 'kept', 'kept_for', 'vanished', 'shapes')
+listed_shapes = stored_meta[7] or ''
 local last_call, call_number = stored_meta[1] or NOTHING_YET, tonumber(stored_meta[2] or 0)
 local unseen, unseen_entries, is_known = {}, 0, false
 local entry_bytes  -- of what was inserted, known with the first query
@@ -655,9 +656,8 @@ local QUERY_COUNT_FIELDS = unpack_bytes(QUERY_COUNT, queries)
 local function unpack_pattern(q, at)
   local PATTERN_FIELDS, keys_at = unpack_bytes(PATTERN, ARGV[7], at)
   q.words, q.plain, q.slices, q.group_hash = words, plain == 1, slices, sub(q.field, 1, GROUP_BYTES)
-  q.shape, q.lists = shape, lists
-  q.keys_at, q.places_at = keys_at, keys_at + records * KEY_BYTES
-  return keys_at + bytes
+  q.keys_at, q.places_at = keys_at + LISTS_BYTES, keys_at + LISTS_BYTES + records * KEY_BYTES
+  return q.keys_at + bytes
 end
 
 local function answer(q, c, distance, rule)
@@ -691,7 +691,7 @@ local function resolve_all()
     local q = {at = at, key = KEYS[7 + i], first = first_us, last = last_us, id = id, field = field,
       fingerprint = fingerprint, sketch = sketch, group = group, position = position, members = members,
       mirrored = mirrored, near = #members > 0, inserted = false, words = 0, plain = false,
-      slices = 0, keys_at = 0, places_at = 0, places = false, slots = false, own_record = false, group_hash = false, shape = false, lists = false,
+      slices = 0, keys_at = 0, places_at = 0, places = false, slots = false, own_record = false, group_hash = false,
       varying = false, combinations = false, together = false, fits = false,
       owners = false, crowds = 0, compared = false, similarities = false,
       in_tables = #members > 0 and 2 ^ tables - 1 or 0}

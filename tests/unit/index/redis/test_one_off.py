@@ -46,9 +46,9 @@ def plain(words: list[list[int]], groups: list[int]) -> list[bool]:
     some = [(each, group, 5) for each, group in zip(patterns, groups, strict=True)]
     packed, flags = pack_patterns(some, 60), []
     while packed:
-        _, is_plain, _, _, size, _, _ = layouts.PATTERN.struct.unpack_from(packed)
+        _, is_plain, _, _, size = layouts.PATTERN.struct.unpack_from(packed)
         flags.append(bool(is_plain))
-        packed = packed[layouts.PATTERN.struct.size + size :]
+        packed = packed[layouts.PATTERN.struct.size + layouts.LISTS.struct.size + size :]
     return flags
 
 
