@@ -9,7 +9,8 @@ at which lines are matched:
 * in one batch: one more word differs, and both lines come together;
 * by the index: one more word differs, and the second comes in a later batch;
 * one word more: the second has one more word;
-* learned: one more word differs, in a place where other lines had six values before.
+* learned: one more word differs, in a place where other lines had six values before;
+* learned together: two more words differ, in two such places.
 
 A check that nothing merges would also pass where nothing could. So the first pairs are made a
 second time with the outcome, level or status left equal: the share of those that merge is given
@@ -32,16 +33,18 @@ PAIRS = 100_000
 PART = 5_000
 """Pairs that one deduplicator sees."""
 
-STAGES = ("exact", "in one batch", "by the index", "one word more", "learned")
+STAGES = (
+    "exact", "in one batch", "by the index", "one word more", "learned", "learned together"
+)  # fmt: skip
 MIN_WORDS, MAX_WORDS = 5, 40
 _BYTES = 600
 """Random bytes for a line: enough for the words of the longest and for the values of a place."""
 
 _VALUES = 6
-"""Values of a place before a pair of the last stage comes."""
+"""Values of a place before a pair of the last two stages comes."""
 
 _SHARED = 5
-"""Pairs of the last stage that share them."""
+"""Pairs of such a stage that share them."""
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz" * 8 + b" " * 48
 """Random bytes become words of five letters on average."""
@@ -97,22 +100,22 @@ class _Base(NamedTuple):
     Attributes:
         words: all but the outcome.
         at: where the outcome is.
-        changed: the word that differs, if one does.
-        values: what may be in its place.
+        changed: the words that differ, if any does: one or two.
+        values: what may be in their places.
         outcome: of the first line.
     """
 
     words: list[str]
     at: int
-    changed: int
+    changed: list[int]
     values: list[str]
     outcome: str
 
-    def with_word(self, value: str, *, instead: bool = True) -> _Base:
-        """The same with another word at the place of change, or with one more before it."""
-        words = [*self.words]
-        words[self.changed : self.changed + instead] = [value]
-        at = self.at + (self.changed < self.at and not instead)
+    def with_word(self, value: str, place: int = 0, *, instead: bool = True) -> _Base:
+        """The same with another word at a place of change, or with one more before it."""
+        words, changed = [*self.words], self.changed[place]
+        words[changed : changed + instead] = [value]
+        at = self.at + (changed < self.at and not instead)
         return self._replace(words=words, at=at)
 
 
@@ -123,38 +126,46 @@ class _Part:
         self._rng = rng
         self.first: list[bytes] = []
         self.second: list[bytes] = []
+        self._learned: dict[str, tuple[_Base, int]] = {}  # of a stage: what its lines share, a row
         self.places: list[tuple[str, tuple[int, int], tuple[int, int]]] = []
         """Stage, and (batch, row) of both lines."""
         for number in range(count):
             self._add(STAGES[number % len(STAGES)], differ=differ)
 
     def _add(self, stage: str, *, differ: bool) -> None:
-        if stage != "learned":
+        if not stage.startswith("learned"):
             base = self._base()
             row = self._put(self.first, base, base.outcome)
         else:
             if len(self.places) // len(STAGES) % _SHARED == 0:
-                self._learned = self._base()
-                for value in self._learned.values[1:]:
-                    self._put(self.first, self._learned.with_word(value), self._learned.outcome)
-                self._learned_row = self._put(self.first, self._learned, self._learned.outcome)
-            base, row = self._learned, self._learned_row
+                self._learned[stage] = self._learn(1 + (stage == "learned together"))
+            base, row = self._learned[stage]
         other = self._other(base.outcome) if differ else base.outcome
         batch = int(stage != "in one batch")
         if stage == "one word more":
             base = base.with_word(base.values[0], instead=False)
         elif stage != "exact":
-            base = base.with_word(base.values[0])
+            for place, value in enumerate(base.values[: len(base.changed)]):
+                base = base.with_word(value, place)
         self.places.append(
             (stage, (0, row), (batch, self._put((self.first, self.second)[batch], base, other)))
         )
 
-    def _base(self) -> _Base:
+    def _learn(self, places: int) -> tuple[_Base, int]:
+        """Put lines that show so many words of a line to vary; return that line."""
+        base = self._base(places)
+        row = self._put(self.first, base, base.outcome)
+        for place in range(places):
+            for value in base.values[places:]:
+                self._put(self.first, base.with_word(value, place), base.outcome)
+        return base, row
+
+    def _base(self, places: int = 1) -> _Base:
         rng = self._rng
         words = rng.randbytes(_BYTES).translate(_LETTERS).decode().split()
-        values = words[-_VALUES - 1 :]
+        values = words[-_VALUES - places :]
         del words[rng.randint(MIN_WORDS, MAX_WORDS) - 1 :]  # the outcome is one
-        at, changed = rng.randrange(len(words) + 1), rng.randrange(len(words))
+        at, changed = rng.randrange(len(words) + 1), rng.sample(range(len(words)), places)
         return _Base(words, at, changed, values, rng.choice(_ALL))
 
     def _put(self, into: list[bytes], base: _Base, outcome: str) -> int:

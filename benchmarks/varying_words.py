@@ -21,7 +21,7 @@ import argparse
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -103,10 +103,10 @@ def _frequent_first(chance: random.Random, names: Sequence[str]) -> str:
 
 def judge(truth: Labels, online: Labels, final: Labels, seconds: float) -> Outcome:
     """Compare labels with the templates of the lines."""
-    groups: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    groups: defaultdict[Hashable, Counter[Hashable]] = defaultdict(Counter)
     for label, template in zip(final, truth, strict=True):
         groups[label][template] += 1
-    largest: Counter[int] = Counter()
+    largest: Counter[Hashable] = Counter()
     for templates in groups.values():
         for template, lines in templates.items():
             largest[template] = max(largest[template], lines)

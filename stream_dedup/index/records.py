@@ -31,6 +31,25 @@ million values takes no memory. But slots that are thereby complete are learned,
 all the same (`learn`): the line ``bob wrote to images`` fits two clusters, ``<*> wrote to images``
 and ``bob wrote to <*>``, so they merge.
 
+Words that vary together
+------------------------
+Where several words of a pattern vary, a pattern may be new in all of them. So all words that vary
+in a cluster's pattern are noted as a *combination* (`fingerprint.combinations`), with two entries:
+
+- `COMBINATION`, in the list of what may vary in patterns of this shape and anchor;
+- `OWN`, in the record of the pattern without these words: whoever has this record fits.
+
+`find` tries what is listed for a pattern, and takes a cluster so found like one by a slot that was
+learned. It is noted when an event joins whose own words are known variables (`note_together`).
+
+Of such patterns, few differ in one word alone. So the values of the other words are noted beside a
+combination, too: each in the record of the pattern without the combination and that word. With
+enough values the word is one of a longer combination, and the clusters merge with the next event
+that fits. A cluster's values are noted beside its own combination (`note_together`), and those of a
+pattern that opens a cluster beside the first ones that are listed for it (`assume`).
+
+Bounds
+------
 Entries name open clusters only: they leave with a cluster that closes, and follow one that merges.
 Those of a cluster that is open, but has passed its window for an event, do not count: they give
 way to the event's own where they have its value, or where there is no room.
@@ -39,8 +58,9 @@ Most records hold one entry, of the pattern that opened a cluster. Such a record
 slot itself, which keeps the keys of the pattern; the entry is made when it is asked for. So all
 records of a pattern are noted at once, and take no memory but their places in the dictionary.
 
-Bounds: `MAX_ENTRIES` of a record, one less than the wanted values of a slot, `MAX_RECORDS` that
-name a cluster, `MAX_MERGED` clusters that one event merges and `MAX_MOVED` of their records.
+Limits: `MAX_ENTRIES` of a record, one less than the wanted values of a slot, `MAX_RECORDS` that
+name a cluster, `MAX_MERGED` clusters that one event merges and `MAX_MOVED` of their records,
+`MAX_COMBINATIONS` that are tried for a pattern and `MAX_ASSUMED` beside which its values are noted.
 """
 
 from __future__ import annotations

@@ -145,6 +145,28 @@ def test_an_event_whose_records_are_all_full_does_bounded_work(make_redis: MakeR
     assert (max(sizes), sizes.count(MAX_ENTRIES)) == (MAX_ENTRIES, 48)
 
 
+def test_many_combinations_of_long_lines_are_bounded_work(make_redis: MakeRedis) -> None:
+    redis = make_redis()
+    learned = [
+        with_word(place, f"{value}{place}") for place in range(1, 23) for value in "abcde"
+    ]  # each place adds a combination: all words up to it
+
+    async def learn() -> int:
+        async with opened(redis) as index:
+            for offset, line in enumerate(learned):
+                await index.resolve([asked(offset, line)], START_US)
+            called = commands(redis)
+            line = with_word(40, "new").replace("w1x", "another")
+            (answer,) = await index.resolve([asked(10_000, line)], START_US)
+            assert answer.new
+            return commands(redis) - called
+
+    assert asyncio.run(learn()) < 2 * 49
+    sizes = [len(keys) // KEY_BYTES for keys in record_keys(redis)]
+    assert sorted(sizes)[1] > 49  # what opens a cluster is noted beside what varies, too
+    assert max(sizes) <= MAX_RECORDS
+
+
 def test_closed_and_merged_clusters_leave_no_records(make_redis: MakeRedis) -> None:
     redis = make_redis()
 

@@ -21,8 +21,9 @@
 --       are to be searched; one that opens a cluster 5 and one a table, or two if the times to live of
 --       slices are renewed; of keys of bands two more for each slice that has outgrown its memory, some two
 --       in all. Twenty a call. If words are learned, two more for each of some three slices
---       of records; some ten for a cluster that merges, one for each of its names, two for each record
---       that names it.
+--       of records; two for what varies together, if anything is listed for its shape, and some four for each
+--       combination beside which it is noted; some ten for a cluster that merges, one for each of its names,
+--       two for each record that names it.
 local reply = lost()
 if reply then return reply end
 
