@@ -485,7 +485,7 @@ class Records:
                 self._vary(records, words, more, owner, is_live)
             else:
                 entry = Entry(slot.number, slot.value, owner, first=True)
-                self._put(records, key, record, entry, is_live)
+                self._put(records, key, _without(record, entry), entry, is_live)
 
     def _vary(
         self,
@@ -500,11 +500,11 @@ class Records:
         record = _entries(records, key)
         if not any(entry.value == combination and is_live(entry.owner) for entry in record):
             entry = Entry(COMBINATION, combination, owner, first=False)
-            self._put(records, key, record, entry, is_live)
+            self._put(records, key, _without(record, entry), entry, is_live)
             self._listed[shape_number(key)] = True
         key = words.key(combination)
         entry = Entry(OWN, 0, owner, first=True)
-        self._put(records, key, _entries(records, key), entry, is_live)
+        self._put(records, key, _without(_entries(records, key), entry), entry, is_live)
 
     def learn(
         self, group: str, seen: Iterable[Seen], owner: Slot, ready: Ready, is_live: IsLive
@@ -659,3 +659,8 @@ def _entries(records: dict[int, list[Entry] | Slot], key: int) -> list[Entry]:
         number, value = slot.number, slot.value
     entries = records[key] = [Entry(number, value, record, first=True)]
     return entries
+
+
+def _without(record: list[Entry], new: Entry) -> list[Entry]:
+    """Return the entries of a record that say something else than a new one."""
+    return [entry for entry in record if (entry.number, entry.value) != (new.number, new.value)]

@@ -521,8 +521,14 @@ class Model:
         first = min(set(range(49)) - {slot.number for slot in taken(keys, bits)})
         place = list_key(keys, first)
         if not any(entry.value == bits for entry in self.live(query, place)):
-            self.entries.append(Entry(query.group, place, COMBINATION, bits, cluster, False))
-        self.entries.append(Entry(query.group, left_key(keys, bits), OWN, 0, cluster, True))
+            self.say(Entry(query.group, place, COMBINATION, bits, cluster, False))
+        self.say(Entry(query.group, left_key(keys, bits), OWN, 0, cluster, True))
+
+    def say(self, new: Entry) -> None:
+        """Add an entry in place of those that say the same."""
+        same = new.group, new.key, new.number, new.value
+        self.entries = [e for e in self.entries if (e.group, e.key, e.number, e.value) != same]
+        self.entries.append(new)
 
     def note_beside(self, query: Query, keys: Keys, bits: int, cluster: int) -> None:
         wanted = (bits.bit_count() + 1) * self.match.learn
@@ -542,7 +548,7 @@ class Model:
                 self.vary(query, keys, more, cluster)
             else:
                 place = query.group, left_key(keys, more)
-                self.entries.append(Entry(*place, slot.number, slot.value, cluster, True))
+                self.say(Entry(*place, slot.number, slot.value, cluster, True))
 
     def merge(self, identities: list[int]) -> Cluster:
         clusters = [self.open_one(identity) for identity in set(identities)]

@@ -395,7 +395,8 @@ def random_query(random: Random, offset: int, at_s: float) -> Query:
     gaps = random.choice([0, 0, 0, 1 << len(hashes)])
     exact = mix(hash_of(line) + gaps)
     one_off = pack(pattern_keys(hashes, protected, assigned, gaps=gaps))
-    time_us = START_US + round(at_s * S)
+    late_s = random.choice([0, 0, 0, 100])
+    time_us = START_US + round(max(0, at_s - late_s) * S)
     position = Position(HERE.source, HERE.number, offset)
     return Query("", exact, mix(exact), b"", False, time_us, time_us, position, one_off)
 

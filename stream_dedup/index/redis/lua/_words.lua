@@ -738,6 +738,18 @@ do  -- a script has room for 200 local names
     end
   end
 
+  -- Put an entry in place of those that say the same, and do not count for the event.
+  local function put_instead(record, c, number, value, first, live)
+    local found = entries_of(record, number)
+    for i = 1, #found do
+      if found[i].value == value then
+        filter(record, function(entry) return entry.number ~= number or entry.value ~= value end)
+        break
+      end
+    end
+    put(record, c, number, value, first, live)
+  end
+
   -- Note that the words of a combination vary in a cluster's pattern.
   local function vary(q, p, combination, c, live)
     local value, is_listed = value_of(combination), false
@@ -749,9 +761,9 @@ do  -- a script has room for 200 local names
     for i = 1, #listed do is_listed = is_listed or (listed[i].value == value and live(listed[i], list)) end
     if not is_listed then
       note_shape(q)
-      put(list, c, COMBINATION, value, false, live)
+      put_instead(list, c, COMBINATION, value, false, live)
     end
-    put(record, c, OWN, NO_VALUE, true, live)
+    put_instead(record, c, OWN, NO_VALUE, true, live)
   end
 
   -- Note the values of the other words of a pattern, where those of a combination vary.
@@ -774,7 +786,7 @@ do  -- a script has room for 200 local names
         if not noted and #entries + 1 >= learn * (varying + 1) then
           vary(q, p, more[i], c, live)
         elseif not noted then
-          put(record, c, slot.number, slot.value, true, live)
+          put_instead(record, c, slot.number, slot.value, true, live)
         end
       end
     end
