@@ -252,9 +252,9 @@ class Comparison:
         differing = [slot.number for slot in words if (slot.number, slot.value) not in known]
         if not differing or max(differing) >= COMBINED_WORDS:
             return 0
-        combination = sum(1 << number for number in differing)
-        possible = PatternWords(array("Q", ours)).is_possible(combination)
-        return len(differing) if possible else 0
+        varying = sum(1 << number for number in differing)
+        both = (PatternWords(array("Q", packed)).combination(varying) for packed in (ours, theirs))
+        return len(differing) if all(both) else 0
 
     @cached_property
     def _common_slots(self) -> list[WordSlot]:

@@ -16,7 +16,10 @@ COMBINATION = 126
 MAX_COMBINATIONS = 8
 """Combinations that are tried for a pattern, of those that its shape has."""
 
-MAX_ASSUMED = 4
+MAX_LISTED = 3
+"""Clusters by which a combination is listed: when one closes, the others are still found."""
+
+MAX_ASSUMED = 3
 """Combinations for which a pattern that opens a cluster has its values noted, likewise."""
 
 LEARNED = (1 << VALUE_BITS + 1) - 1

@@ -11,22 +11,26 @@ lines have in common in any case:
 
 - the *shape* (`one_off.Keys.shape`): the number of words, where placeholders are, and the words
   that never vary;
-- the *anchor*: the first word that does not vary. It is one of the first `ANCHORS` words.
+- the *anchor*: the first word that is left. It is one of the first `ANCHORS` words.
 
-Each word has a number and a value of 23 bits (`one_off.WordSlot`). With a factor f of 29 bits and
-the factors f_i = (2·i + 1)·f modulo 2^29, the key without the words of a combination is
+Each word has a number and a value of 23 bits (`one_off.WordSlot`). With a factor f, and a factor
+f_i for each word, all odd and of 29 bits, the key without the words of a combination is
 
-    shape + anchor · f                                             16 bits, and
-    shape + combination · f + Σ value_i · f_i, of the words left   48 bits
+    shape + f_0 · value of the first word that is left + f_1 · value of the last   16 bits, and
+    shape + f · combination + Σ f_i · value_i, of the words left                   48 bits
 
 and combinations are listed under
 
     shape                                                          16 bits, and
-    shape - (a + 1) · f + value_a · f_a, for the anchor a          48 bits
+    shape - f · (a + 1) + f_a · value_a, for the anchor a          48 bits
 
-No product has more than 53 bits, so a Lua script computes the same keys from the slots. The first
-bits say in which part of Redis a record is: those of a pattern are in few of them, and those of a
-flood of patterns with many anchors in many.
+No product has more than 53 bits, so a Lua script computes the same keys from the slots. The values
+are of keyed hashes. The factors have nothing to do with each other: were they a progression, words
+could change places. Two patterns that differ in one word that is left have equal keys with chance
+2^-23, as two words that share their value count as one.
+
+The first bits say in which part of Redis a record is: those of a pattern are in few of them, and
+those of a flood of patterns in many.
 
 Bounds: a combination has words of the first `COMBINED_WORDS`, and all assigned words as one; and
 `LEAST_LEFT` words or more are left.
@@ -38,9 +42,11 @@ from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from stream_dedup.fingerprint.hashing import mix
 from stream_dedup.fingerprint.one_off import (
     ASSIGNED,
     KEY_BASE,
+    MAX_WORDS,
     REPEATED,
     WordSlot,
     shape_of,
@@ -61,11 +67,13 @@ ANCHORS = 3
 LEAST_LEFT = 3
 """So many words of a pattern are left: fewer say too little."""
 
-KEY_FACTORS = 1 << 29
-"""Factors are less."""
+FACTOR_BITS = 29
 
-KEY_FACTOR = KEY_BASE % KEY_FACTORS
+COMBINATION_FACTOR = KEY_BASE & (1 << FACTOR_BITS) - 1
 """The factor f."""
+
+WORD_FACTORS = tuple(mix(number) & (1 << FACTOR_BITS) - 1 | 1 for number in range(1, MAX_WORDS + 1))
+"""The factors f_i."""
 
 SUM_BITS = 48
 """The low bits of a key."""
@@ -142,7 +150,9 @@ class PatternWords:
             number = slot.number
             if number < REPEATED:
                 bits = 1 << number & ALL_ASSIGNED - 1 | ALL_ASSIGNED * slot.assigned
-                self._words.append(_Word(number, bits, slot.value, slot.value * _factor(number)))
+                self._words.append(
+                    _Word(number, bits, slot.value, slot.value * WORD_FACTORS[number])
+                )
             elif number < REPEATED + COMBINED_WORDS:
                 self._repeated |= 1 << number - REPEATED
         self._sum = self._shape + sum(word.product for word in self._words)
@@ -203,9 +213,18 @@ class PatternWords:
         return self._count - len(taken) >= LEAST_LEFT and _anchor(taken) < ANCHORS
 
     def _key(self, combination: int, taken: list[_Word]) -> int:
-        high = (self._shape >> SUM_BITS) + self._value(_anchor(taken)) * KEY_FACTOR
-        total = self._sum + combination * KEY_FACTOR - sum(word.product for word in taken)
+        first, last = self._value(_anchor(taken)), self._value(self._last(taken))
+        high = (self._shape >> SUM_BITS) + first * WORD_FACTORS[0] + last * WORD_FACTORS[1]
+        total = self._sum + combination * COMBINATION_FACTOR - sum(word.product for word in taken)
         return (high & _HIGH_MASK) << SUM_BITS | total & _SUM_MASK
+
+    def _last(self, taken: list[_Word]) -> int:
+        """Return the number of the last word that is left."""
+        numbers = {word.number for word in taken}
+        last = self._count - 1
+        while last in numbers:
+            last -= 1
+        return last
 
     def _value(self, number: int) -> int:
         """Return the value of a word; 0 if it never varies, and is part of the shape."""
@@ -238,9 +257,5 @@ def numbers_of(combination: int) -> list[int]:
 
 
 def _list_key(shape: int, anchor: int, value: int) -> int:
-    total = shape - (anchor + 1) * KEY_FACTOR + value * _factor(anchor)
+    total = shape - (anchor + 1) * COMBINATION_FACTOR + value * WORD_FACTORS[anchor]
     return shape & ~_SUM_MASK | total & _SUM_MASK
-
-
-def _factor(number: int) -> int:
-    return (2 * number + 1) * KEY_FACTOR % KEY_FACTORS

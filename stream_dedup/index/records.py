@@ -36,7 +36,8 @@ Words that vary together
 Where several words of a pattern vary, a pattern may be new in all of them. So all words that vary
 in a cluster's pattern are noted as a *combination* (`fingerprint.combinations`), with two entries:
 
-- `COMBINATION`, in the list of what may vary in patterns of this shape and anchor;
+- `COMBINATION`, in the list of what may vary in patterns of this shape and anchor; each combination
+  is there for a few clusters, so that the others are found when one closes;
 - `OWN`, in the record of the pattern without these words: whoever has this record fits.
 
 `find` tries what is listed for a pattern, and takes a cluster so found like one by a slot that was
@@ -66,9 +67,10 @@ name a cluster, `MAX_MERGED` clusters that one event merges and `MAX_MOVED` of t
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
+from types import MappingProxyType
 from typing import NamedTuple
 
 from stream_dedup.clustering.learning import (
@@ -78,6 +80,7 @@ from stream_dedup.clustering.learning import (
     MAX_ASSUMED,
     MAX_COMBINATIONS,
     MAX_ENTRIES,
+    MAX_LISTED,
     MAX_MERGED,
     MAX_MOVED,
     MAX_RECORDS,
@@ -175,7 +178,7 @@ class Found(NamedTuple):
         is_variable: whether one of the pattern's own words is a known variable, so that no values
             are noted.
         seen: the slots of which something is known.
-        combinations: those that the pattern may have.
+        combinations: those that the pattern may have, and the clusters by which they are listed.
         together: of each, the entries of the clusters whose pattern fits; none if it is not known
             whether these words vary in it.
         words: the pattern's, if there are combinations.
@@ -184,7 +187,7 @@ class Found(NamedTuple):
     owner: Slot | None
     is_variable: bool
     seen: list[Seen]
-    combinations: Sequence[int] = ()
+    combinations: Mapping[int, list[Slot]] = MappingProxyType({})
     together: Sequence[list[Entry]] = ()
     words: PatternWords | None = None
 
@@ -291,21 +294,19 @@ class Records:
         if not keys:
             return found
         words = PatternWords(numbers)
-        combinations: list[int] = []
+        combinations: dict[int, list[Slot]] = {}
         together: list[list[Entry]] = []
         for entry in chain.from_iterable(_entries(records, key) for key in keys):
             combination = entry.value
-            if (
-                entry.number == COMBINATION
-                and combination not in combinations
-                and len(combinations) < MAX_COMBINATIONS
-                and words.is_possible(combination)
-                and is_live(entry.owner)
-            ):
+            if entry.number != COMBINATION or not is_live(entry.owner):
+                continue
+            if combination in combinations:
+                combinations[combination].append(entry.owner)
+            elif len(combinations) < MAX_COMBINATIONS and words.is_possible(combination):
                 record = _entries(records, words.key(combination))
                 live = [each for each in record if is_live(each.owner)]
                 known = any(each.number == OWN for each in live)
-                combinations.append(combination)
+                combinations[combination] = [entry.owner]
                 together.append(live if known else [])
         return found._replace(combinations=combinations, together=together, words=words)
 
@@ -438,12 +439,13 @@ class Records:
         combination = words.combination(owner.learned)
         if not combination:
             return False
+        records = self._of_group.setdefault(owner.group, {})
         for known, entries in zip(found.combinations, found.together, strict=True):
             if known == combination and entries:
+                self._list(records, words, combination, owner, is_live)
                 return False
         if combination not in found.combinations and len(found.combinations) >= MAX_COMBINATIONS:
             return False
-        records = self._of_group.setdefault(owner.group, {})
         if len(owner.records) + 2 > MAX_RECORDS:
             return False
         self._vary(records, words, combination, owner, is_live)
@@ -460,7 +462,7 @@ class Records:
         """
         if found.words is not None:
             records = self._of_group.setdefault(owner.group, {})
-            for combination in found.combinations[:MAX_ASSUMED]:
+            for combination in islice(found.combinations, MAX_ASSUMED):
                 self._note_beside(records, found.words, combination, owner, is_live)
 
     def _note_beside(
@@ -474,7 +476,7 @@ class Records:
         """Note the values of the other words, where those of a combination vary."""
         wanted = wanted_together(self._learn, combination)
         for slot, more, key in words.beside(combination):
-            if len(owner.records) >= MAX_RECORDS:
+            if len(owner.records) + 2 > MAX_RECORDS:
                 return
             record = _entries(records, key)
             live = [entry for entry in record if is_live(entry.owner)]
@@ -496,15 +498,30 @@ class Records:
         is_live: IsLive,
     ) -> None:
         """Note that the words of a combination vary in a cluster's pattern."""
-        key = words.list_key(combination)
-        record = _entries(records, key)
-        if not any(entry.value == combination and is_live(entry.owner) for entry in record):
-            entry = Entry(COMBINATION, combination, owner, first=False)
-            self._put(records, key, _without(record, entry), entry, is_live)
-            self._listed[shape_number(key)] = True
+        self._list(records, words, combination, owner, is_live)
         key = words.key(combination)
         entry = Entry(OWN, 0, owner, first=True)
         self._put(records, key, _without(_entries(records, key), entry), entry, is_live)
+
+    def _list(
+        self,
+        records: dict[int, list[Entry] | Slot],
+        words: PatternWords,
+        combination: int,
+        owner: Slot,
+        is_live: IsLive,
+    ) -> None:
+        """List a combination, unless enough clusters do."""
+        key = words.list_key(combination)
+        record = _entries(records, key)
+        same = [e for e in record if e.value == combination and is_live(e.owner)]
+        if len(same) >= MAX_LISTED or len(owner.records) >= MAX_RECORDS:
+            return
+        if all(entry.owner is not owner for entry in same):
+            past = [e for e in record if e.value == combination and e not in same]
+            entry = Entry(COMBINATION, combination, owner, first=False)
+            self._put(records, key, [e for e in record if e not in past], entry, is_live)
+            self._listed[shape_number(key)] = True
 
     def learn(
         self, group: str, seen: Iterable[Seen], owner: Slot, ready: Ready, is_live: IsLive

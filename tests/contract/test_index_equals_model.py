@@ -22,6 +22,7 @@ from stream_dedup.clustering.learning import (
     LEARNED,
     MAX_ASSUMED,
     MAX_COMBINATIONS,
+    MAX_LISTED,
     OWN,
     may_be_missing,
     wanted_values,
@@ -119,7 +120,8 @@ SCENES = {
         max_clusters=9,
         pace=8,
     ),
-    # Two words that vary, each with many of the other; one that never does; values of keys.
+    # Two words that vary, each with many of the other; one that never does; values of keys; words
+    # that stand twice.
     "words together": Scene(
         Recipe(match=Match(k=3, jaccard=0.8, aliases=2, learn=2)),
         [
@@ -129,6 +131,11 @@ SCENES = {
         + [
             text_of(f"a{one}b{other}cG", 0b11 << 4)
             for one, other in zip("opqr", "uvwx", strict=True)
+        ]
+        + [  # the same words in another order
+            text_of(f"a{one}{order}{other}", 0b11 << 8)
+            for order in ("bccb", "cbbc")
+            for one, other in product("pqr", "vw")
         ],
         max_clusters=20,
         pace=20,
@@ -513,16 +520,25 @@ class Model:
         repeated = {slot.number - 64 for slot in keys.slots if 64 <= slot.number < 112}
         if rest not in (0, 1 << 25) or not is_possible(keys, bits) or repeated & {*numbers(low)}:
             return
-        if not together.get(bits):
+        if together.get(bits):
+            self.list_it(query, keys, bits, cluster.identity)
+        else:
             self.vary(query, keys, bits, cluster.identity)
             self.note_beside(query, keys, bits, cluster.identity)
 
     def vary(self, query: Query, keys: Keys, bits: int, cluster: int) -> None:
+        self.list_it(query, keys, bits, cluster)
+        self.say(Entry(query.group, left_key(keys, bits), OWN, 0, cluster, True))
+
+    def list_it(self, query: Query, keys: Keys, bits: int, cluster: int) -> None:
         first = min(set(range(49)) - {slot.number for slot in taken(keys, bits)})
         place = list_key(keys, first)
-        if not any(entry.value == bits for entry in self.live(query, place)):
-            self.say(Entry(query.group, place, COMBINATION, bits, cluster, False))
-        self.say(Entry(query.group, left_key(keys, bits), OWN, 0, cluster, True))
+        same = [entry for entry in self.live(query, place) if entry.value == bits]
+        if len(same) < MAX_LISTED and all(entry.cluster != cluster for entry in same):
+            past = [e for e in self.entries if e.group == query.group and e.key == place]
+            gone = [e for e in past if e.value == bits and e not in same]
+            self.entries = [entry for entry in self.entries if entry not in gone]
+            self.entries.append(Entry(query.group, place, COMBINATION, bits, cluster, False))
 
     def say(self, new: Entry) -> None:
         """Add an entry in place of those that say the same."""

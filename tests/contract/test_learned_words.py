@@ -366,6 +366,37 @@ def test_what_varies_together_is_forgotten_with_its_cluster(start: Start) -> Non
     assert add(index, next(offset), upload("yan", "films"), PAST_S + 1).new
 
 
+def erase(user: str, bucket: str) -> str:
+    return f"user {user} erased a file of {bucket}"
+
+
+def test_words_vary_together_though_another_pattern_closes(start: Start) -> None:
+    index, offset = start(recipe=LEARNS), count()
+    both_learned(index, offset)  # the combination is listed by this cluster first
+    for name in NAMES[:5]:
+        add(index, next(offset), erase(name, "logs"))
+    for bucket in BUCKETS[1:5]:
+        add(index, next(offset), erase("gina", bucket))
+    root = add(index, next(offset), erase("gina", "logs"))
+    for n in range(1, 8):  # an hour after the last one, the other pattern closes
+        answer = add(index, next(offset), erase(f"user{n}", f"bucket{n}"), n * 1000)
+        assert answer.cluster == root.cluster
+    assert add(index, next(offset), upload("zoe", "music"), 7000).new
+
+
+def test_lines_of_another_order_of_words_stay_apart(start: Start) -> None:
+    index, offset = start(recipe=LEARNS), count()
+    line = "user {} copied disk to tape then tape to disk on {}"
+    for name in NAMES[:5]:
+        add(index, next(offset), line.format(name, "monday"))
+    for day in ("tuesday", "friday", "sunday", "holidays"):
+        add(index, next(offset), line.format("gina", day))
+    root = add(index, next(offset), line.format("gina", "monday"))
+    other = "user zoe copied tape to disk then disk to tape on demand"
+    assert add(index, next(offset), other).new
+    assert add(index, next(offset), line.format("zoe", "demand")).cluster == root.cluster
+
+
 def test_lines_new_in_two_learned_words_are_bounded(start: Start) -> None:
     index, offset = start(recipe=LEARNS), count()
     both_learned(index, offset)
@@ -381,6 +412,7 @@ TEMPLATES = [
     "{3} failed job {0} of {1} gave up on {2}",
     "accepted login of tty={0} user={1} at {2}",
     "{0} {1} {2} {3} in a row",
+    "{3} {1} to {2} then {2} to {1} by {0}",
 ]
 
 

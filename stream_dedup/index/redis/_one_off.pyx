@@ -28,7 +28,8 @@ cdef enum:
 
 cdef uint64_t SHAPE = ~<uint64_t>0xFF  # the other bits of what says how many words there are
 
-cdef uint64_t KEY_FACTOR = _combinations.KEY_FACTOR, KEY_FACTORS = _combinations.KEY_FACTORS
+cdef uint64_t COMBINATION_FACTOR = _combinations.COMBINATION_FACTOR
+cdef uint64_t[ANCHORS] WORD_FACTORS = _combinations.WORD_FACTORS[:ANCHORS]
 cdef uint64_t SUM_MASK = (<uint64_t>1 << <int>_combinations.SUM_BITS) - 1
 
 assert _combinations.ANCHORS == ANCHORS
@@ -144,8 +145,7 @@ cdef void put_lists(
         if (about & 0xFF) < ANCHORS:
             values[about & 0xFF] = about >> 32
     for place in range(ANCHORS):
-        about = shape - (place + 1) * KEY_FACTOR
-        about += values[place] * ((2 * place + 1) * KEY_FACTOR % KEY_FACTORS)
+        about = shape - (place + 1) * COMBINATION_FACTOR + values[place] * WORD_FACTORS[place]
         to = put(put(to, group, 4), (shape & ~SUM_MASK) | (about & SUM_MASK), 8)
 
 

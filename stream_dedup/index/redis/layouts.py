@@ -453,9 +453,9 @@ def _with_lengths(places: Sequence[str]) -> str:
 
 _OF_MODULES = {
     learning: "OWN COMBINATION LEAST_SAME LEAST_COMMON FEW_AROUND MAX_ENTRIES MAX_RECORDS "
-    "MAX_MERGED MAX_MOVED MAX_LOADED MAX_COMBINATIONS MAX_ASSUMED",
-    combinations: "ALL_ASSIGNED ANCHORS COMBINED_WORDS KEY_FACTOR KEY_FACTORS LEAST_LEFT "
-    "SHAPE_NUMBERS SUM_BITS",
+    "MAX_MERGED MAX_MOVED MAX_LOADED MAX_COMBINATIONS MAX_ASSUMED MAX_LISTED",
+    combinations: "ALL_ASSIGNED ANCHORS COMBINATION_FACTOR COMBINED_WORDS LEAST_LEFT SHAPE_NUMBERS "
+    "SUM_BITS",
     one_off: "ASSIGNED REPEATED",
     bands: "BANDS CROWD",
     sketches: "FEW FEW_JACCARD",
@@ -474,6 +474,7 @@ def _constants() -> dict[str, str]:
     high, low = divmod(GROUP_FACTOR, 1 << 32)  # in halves: doubles have 53 bits
     found["GROUP_FACTOR_HIGH"], found["GROUP_FACTOR_LOW"] = str(high), str(low)
     found["LEARNED"] = "'" + "\\255" * ENTRY_VALUE_BYTES + "'"
+    found["WORD_FACTORS"] = f"{{{', '.join(map(str, combinations.WORD_FACTORS))}}}"
     found["MAX_MERGED_NAMED"] = str(MAX_MERGED_NAMED)
     fields = (*CLUSTER.names, *CLUSTER_TEXTS, *RARE.names, *RARE_TEXTS)
     for place, field in enumerate(fields, 1):

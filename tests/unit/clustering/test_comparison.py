@@ -82,6 +82,9 @@ def test_the_verdict_agrees_with_merge(left: bytes, right: bytes, learn: int) ->
          ("They do not merge: the first has only 6 words, and with so few one different word "
           "is too many for Jaccard 0.9. They differ in 2 places: once all of these are variables "
           "of such lines, they merge.")),
+        (LEARNS, b"user ann moved file from ann to disk", b"user bob moved file from bob to tape",
+         ("They do not merge: the first has only 8 words, and with so few one different word "
+          "is too many for Jaccard 0.9.")),
         (LEARNS, b"user ann wrote to the logs", b"user bob read from the images",
          ("They do not merge: the first has only 6 words, and with so few one different word "
           "is too many for Jaccard 0.9.")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from stream_dedup.fingerprint.combinations import (
     ALL_ASSIGNED,
     COMBINED_WORDS,
+    FACTOR_BITS,
     SHAPE_NUMBERS,
+    WORD_FACTORS,
     PatternWords,
     list_keys,
     numbers_of,
@@ -46,6 +49,7 @@ def words(line: str, *, assigned: str = "", gaps: int = 0) -> PatternWords:
         ("user eve uploaded a file to images", True),
         ("user eve uploaded a disk to images", False),
         ("user eve uploaded to a file images", False),
+        ("user eve a uploaded file to images", False),
         ("user eve uploaded a file to images again", False),
         ("role eve uploaded a file to images", False),
     ],
@@ -108,6 +112,31 @@ def test_all_assigned_words_are_one_place() -> None:
     beside = {each.slot.number: each.combination for each in ours.beside(combination)}
     assert beside == {number: combination | 1 << number for number in (0, 1, 2, 4, 5)}
     assert ASSIGNED not in {each.slot.number for each in ours.beside(1 << 3)}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("user ann copied a to b then b to a", "user ann copied b to a then a to b"),
+        ("ports of ann green amber amber green", "ports of ann amber green green amber"),
+    ],
+)
+def test_the_order_of_words_that_are_left_counts(one: str, other: str) -> None:
+    assert words(one).key(USER) != words(other).key(USER)
+    assert words(one).key(1 << 2) != words(other).key(1 << 2)
+
+
+@given(st.permutations("abbaccadde"))
+def test_no_permutation_of_words_has_the_same_key(order: list[str]) -> None:
+    same = "user ann " + " ".join("abbaccadde")
+    other = "user ann " + " ".join(order)
+    assert (words(same).key(USER) == words(other).key(USER)) == (same == other)
+
+
+def test_factors_have_nothing_to_do_with_each_other() -> None:
+    differences = [one - other for one, other in permutations(WORD_FACTORS, 2)]
+    assert len(set(differences)) == len(differences)
+    assert all(factor % 2 and factor < 1 << FACTOR_BITS for factor in WORD_FACTORS)
 
 
 letters = st.lists(st.sampled_from("abcdefghijk"), min_size=5, max_size=9).map(" ".join)

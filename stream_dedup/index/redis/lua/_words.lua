@@ -308,6 +308,7 @@ do  -- a script has room for 200 local names
   -- than those of patterns, so what waits to be written does not matter here.
 
   local SUMS = 2 ^ SUM_BITS
+  local NOTED_WORK = 1  -- of a value noted beside a combination, in commands
   local NO_VALUE = string.rep('\0', ENTRY_VALUE_BYTES)
 
   local function number_of(value)
@@ -338,9 +339,12 @@ do  -- a script has room for 200 local names
   end
 
   -- The words of a pattern that may vary, and its slots.
+  local FACTORS = WORD_FACTORS
   local function words_of(q)
     if q.varying then return q.varying end
     local words, slots, repeated, at, by_number = {}, {}, 0, q.places_at, {}
+    local high, middle, low = unpack_bytes(COMBINED_KEY, PATTERNS, q.keys_at - LISTS_BYTES)
+    local sum = middle * 4294967296 + low
     for _ = 1, q.slices do
       local RECORD_SLICE_FIELDS = unpack_bytes(RECORD_SLICE, PATTERNS, at)
       at = first_at
@@ -348,14 +352,15 @@ do  -- a script has room for 200 local names
         local RECORD_FIELDS = unpack_bytes(RECORD, PATTERNS, at)
         at = at + RECORD_BYTES
         if place > 0 then
-          local slot = {number = byte(entry) - FIRST_NUMBER, value = sub(entry, ENTRY_VALUE_AT, ENTRY_ID_AT - 1),
-            assigned = assigned == 1, bits = assigned * ALL_ASSIGNED}
-          local number = slot.number
+          local number = byte(entry) - FIRST_NUMBER
+          local slot = {number = number, entry = entry, bits = assigned * ALL_ASSIGNED, amount = 0, product = 0,
+            value = sub(entry, ENTRY_VALUE_AT, ENTRY_ID_AT - 1)}
           if number < COMBINED_WORDS then slot.bits = slot.bits + 2 ^ number end
           slots[place] = slot
           if number < REPEATED then
             slot.amount = number_of(slot.value)
-            slot.product = slot.amount * ((2 * number + 1) * KEY_FACTOR % KEY_FACTORS) % SUMS
+            slot.product = slot.amount * FACTORS[number + 1] % SUMS
+            sum = (sum + slot.product) % SUMS
             words[#words + 1], by_number[number] = slot, slot
           elseif number < REPEATED + COMBINED_WORDS then
             repeated = repeated + 2 ^ (number - REPEATED)
@@ -363,31 +368,57 @@ do  -- a script has room for 200 local names
         end
       end
     end
-    local high, middle, low = unpack_bytes(COMBINED_KEY, PATTERNS, q.keys_at - LISTS_BYTES)
-    q.varying = {words = words, slots = slots, by_number = by_number, repeated = repeated, count = q.words,
-      high = high, sum = middle * 4294967296 + low}
+    q.varying = {words = words, slots = slots, by_number = by_number, repeated = repeated, count = q.words, high = high,
+      sum = sum}
     return q.varying
   end
 
+  -- The words of a combination: which numbers, how many, and their part of the sum.
+  local function taken_by(p, combination)
+    local taken, count, part = {}, 0, 0
+    for i = 1, #p.words do
+      local word = p.words[i]
+      if band(combination, word.bits) ~= 0 then
+        taken[word.number], count, part = true, count + 1, part + word.product
+      end
+    end
+    return taken, count, part
+  end
+
   -- The number of the first word that is left.
-  local function anchor_of(p, combination)
+  local function anchor_of(taken)
     local number = 0
-    while p.by_number[number] and band(combination, p.by_number[number].bits) ~= 0 do number = number + 1 end
+    while taken[number] do number = number + 1 end
     return number
   end
 
-  local function value_at(p, number)
+  local function are_left(p, taken, count)
+    return p.count - count >= LEAST_LEFT and anchor_of(taken) < ANCHORS
+  end
+
+  local function amount_at(p, number)
     local word = p.by_number[number]
     return word and word.amount or 0
   end
 
-  -- Whether enough words are left without those of a combination.
   local function is_possible(p, combination)
-    local left = p.count
-    for i = 1, #p.words do
-      if band(combination, p.words[i].bits) ~= 0 then left = left - 1 end
-    end
-    return left >= LEAST_LEFT and anchor_of(p, combination) < ANCHORS
+    local taken, count = taken_by(p, combination)
+    return are_left(p, taken, count)
+  end
+
+  -- The field of the pattern without the words of a combination.
+  local function field_without(q, p, combination, taken, part)
+    local last = p.count - 1
+    while taken[last] do last = last - 1 end
+    local sum = (p.sum + combination * COMBINATION_FACTOR % SUMS - part) % SUMS
+    local first_part, last_part = amount_at(p, anchor_of(taken)) * FACTORS[1] % 65536, amount_at(p, last) * FACTORS[2] % 65536
+    return q.group_hash .. pack_bytes(COMBINED_KEY, (p.high + first_part + last_part) % 65536,
+      math.floor(sum / 4294967296), sum % 4294967296)
+  end
+
+  local function combined_field(q, p, combination)
+    local taken, _, part = taken_by(p, combination)
+    return field_without(q, p, combination, taken, part)
   end
 
   -- The field under which the combinations of an anchor are listed.
@@ -397,17 +428,7 @@ do  -- a script has room for 200 local names
     return sub(PATTERNS, at, at + FIELD_BYTES - 1)
   end
 
-  local function combined_field(q, p, combination)
-    local sum = (p.sum + combination * KEY_FACTOR) % SUMS
-    for i = 1, #p.words do
-      local word = p.words[i]
-      if band(combination, word.bits) == 0 then sum = (sum + word.product) % SUMS end
-    end
-    local high = (p.high + value_at(p, anchor_of(p, combination)) * KEY_FACTOR) % 65536
-    return q.group_hash .. pack_bytes(COMBINED_KEY, high, math.floor(sum / 4294967296), sum % 4294967296)
-  end
-
-  -- The combination of the words that a cluster's pattern shows as variable; 0 if one cannot say.
+  -- The combination of the words that a cluster's pattern shows as variable; 0 if it cannot be one.
   local function combination_of(p, learned)
     local words, others = learned % ALL_ASSIGNED, math.floor(learned / ALL_ASSIGNED)
     local all_assigned = 2 ^ (ASSIGNED - REPEATED) / ALL_ASSIGNED
@@ -416,19 +437,31 @@ do  -- a script has room for 200 local names
     return combination > 0 and is_possible(p, combination) and combination or 0
   end
 
-  -- A combination and one slot more; 0 if they cannot be one.
-  local function with_slot(p, combination, slot)
-    local more = 0
-    if slot.number == ASSIGNED then
-      for i = 1, #p.words do
-        local word = p.words[i]
-        if word.assigned and band(combination, word.bits) ~= 0 then return 0 end
+  -- The slots that may vary beside the words of a combination: of each the longer combination, and its field.
+  local function slots_beside(q, p, combination)
+    local taken, count, part = taken_by(p, combination)
+    local slots, longer, fields, are_assigned = {}, {}, {}, combination >= ALL_ASSIGNED
+    for number in pairs(taken) do are_assigned = are_assigned or p.by_number[number].bits >= ALL_ASSIGNED end
+    for i = 1, #p.slots do
+      local slot = p.slots[i]
+      local number, field = slot.number, nil
+      if number == ASSIGNED then
+        if not are_assigned then
+          local more = combination + ALL_ASSIGNED
+          local all, all_count, all_part = taken_by(p, more)
+          if are_left(p, all, all_count) then longer[#longer + 1], field = more, field_without(q, p, more, all, all_part) end
+        end
+      elseif number < COMBINED_WORDS and not taken[number] then
+        taken[number] = true
+        if are_left(p, taken, count + 1) then
+          local more = combination + 2 ^ number
+          longer[#longer + 1], field = more, field_without(q, p, more, taken, part + slot.product)
+        end
+        taken[number] = nil
       end
-      more = combination + ALL_ASSIGNED
-    elseif slot.number < COMBINED_WORDS and band(combination, slot.bits) == 0 then
-      more = combination + 2 ^ slot.number
+      if field then slots[#slots + 1], fields[#fields + 1] = slot, field end
     end
-    return more > 0 and is_possible(p, more) and more or 0
+    return slots, longer, fields
   end
 
   -- The records of fields: of a slice at once.
@@ -742,53 +775,61 @@ do  -- a script has room for 200 local names
   local function put_instead(record, c, number, value, first, live)
     local found = entries_of(record, number)
     for i = 1, #found do
-      if found[i].value == value then
-        filter(record, function(entry) return entry.number ~= number or entry.value ~= value end)
+      if found[i].value == value and not live(found[i], record) then
+        filter(record, function(entry) return entry.number ~= number or entry.value ~= value or live(entry, record) end)
         break
       end
     end
     put(record, c, number, value, first, live)
   end
 
+  -- List a combination, unless enough clusters do.
+  local function list(q, p, combination, c, live)
+    local value, count = value_of(combination), 0
+    local record = records_at({list_field(q, anchor_of((taken_by(p, combination))))}, q.group_hash)[1]
+    forget_former(record, c)
+    local listed = entries_of(record, COMBINATION)
+    for i = 1, #listed do
+      if listed[i].value == value and live(listed[i], record) then
+        if listed[i].id == c.id then return end
+        count = count + 1
+      end
+    end
+    if count >= MAX_LISTED or not has_room(c, 1) then return end
+    note_shape(q)
+    put_instead(record, c, COMBINATION, value, false, live)
+  end
+
   -- Note that the words of a combination vary in a cluster's pattern.
   local function vary(q, p, combination, c, live)
-    local value, is_listed = value_of(combination), false
-    local records = records_at({list_field(q, anchor_of(p, combination)), combined_field(q, p, combination)}, q.group_hash)
-    local list, record = records[1], records[2]
-    forget_former(list, c)
+    list(q, p, combination, c, live)
+    local record = records_at({combined_field(q, p, combination)}, q.group_hash)[1]
     forget_former(record, c)
-    local listed = entries_of(list, COMBINATION)
-    for i = 1, #listed do is_listed = is_listed or (listed[i].value == value and live(listed[i], list)) end
-    if not is_listed then
-      note_shape(q)
-      put_instead(list, c, COMBINATION, value, false, live)
-    end
     put_instead(record, c, OWN, NO_VALUE, true, live)
   end
 
   -- Note the values of the other words of a pattern, where those of a combination vary.
   local function note_beside(q, p, combination, c, live)
-    local places, fields, more = {}, {}, {}
-    for i = 1, #p.slots do
-      local longer = with_slot(p, combination, p.slots[i])
-      if longer > 0 then
-        places[#places + 1], fields[#fields + 1], more[#more + 1] = i, combined_field(q, p, longer), longer
-      end
-    end
+    local slots, longer, fields = slots_beside(q, p, combination)
     local records, varying = records_at(fields, q.group_hash), 0
     for number = 0, COMBINED_WORDS do varying = varying + math.floor(combination / 2 ^ number) % 2 end
     for i = 1, #records do
-      local slot, record = p.slots[places[i]], records[i]
-      if has_room(c, 1) then
+      local slot, record = slots[i], records[i]
+      if not has_room(c, 2) then return end
+      if record.packed == '' and c.id == q.id then  -- most often; the caller has packed the entry
+        add_key(c, record.key)
+        change(record, slot.entry)
+      else
         forget_former(record, c)
         local entries, noted = live_entries(record, slot.number, live), #live_entries(record, OWN, live) > 0
         for j = 1, #entries do noted = noted or entries[j].value == slot.value end
         if not noted and #entries + 1 >= learn * (varying + 1) then
-          vary(q, p, more[i], c, live)
+          vary(q, p, longer[i], c, live)
         elseif not noted then
           put_instead(record, c, slot.number, slot.value, true, live)
         end
       end
+      work = work + NOTED_WORK
     end
   end
 
@@ -801,7 +842,7 @@ do  -- a script has room for 200 local names
     for i = 1, #q.combinations do
       if q.combinations[i] == combination then
         is_tried = true
-        if #q.together[i] > 0 then return end
+        if #q.together[i] > 0 then return list(q, p, combination, c, live) end
       end
     end
     if (not is_tried and #q.combinations >= MAX_COMBINATIONS) or not has_room(c, 2) then return end
