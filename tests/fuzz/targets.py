@@ -368,7 +368,7 @@ def patterns(source: Source) -> None:
     while source:
         numbers_ = array("Q", [source.number(8), source.number()])
         for _ in range(source.below(4)):
-            about = source.below(128) | source.number() << 8 | source.number(3) << 32
+            about = source.below(128) | source.number(3) << 8 | source.number(3) << 32
             numbers_.extend((source.number(8), about))
         rows.append((numbers_.tobytes(), source.number(5), source.number(9)))
     both(pack_patterns, reference_pack_patterns, rows, shift)

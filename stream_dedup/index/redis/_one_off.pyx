@@ -9,7 +9,7 @@ are the place.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from stream_dedup.clustering import learning as _learning
 from stream_dedup.fingerprint import combinations as _combinations
@@ -93,7 +93,8 @@ cdef char* put_pattern(
     cdef char* head = to
     cdef char* counted
     if count == 0:
-        return put(to, 0, PATTERN_BYTES + LISTS_BYTES)
+        memset(to, 0, PATTERN_BYTES + LISTS_BYTES)
+        return to + PATTERN_BYTES + LISTS_BYTES
     to += PATTERN_BYTES + LISTS_BYTES
     for place in range(count):
         memcpy(&keys[place], one_off + 16 * place, 8)
@@ -162,7 +163,7 @@ cdef bint take(uint64_t* taken, uint64_t mask, uint64_t key) noexcept nogil:
 
 
 cdef inline char* put(char* to, uint64_t value, int size) noexcept nogil:
-    """The low bytes of a number, big-endian."""
+    """The low bytes of a number, eight at most, big-endian."""
     cdef int place
     for place in range(size):
         to[place] = <char>(value >> 8 * (size - 1 - place))
