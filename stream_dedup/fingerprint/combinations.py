@@ -97,7 +97,7 @@ def shape_key(numbers: array[int]) -> int:
 
 
 def shape_number(key: int) -> int:
-    """Return a number of a pattern's shape; others may have it, too.
+    """Return the number of a pattern's shape, below `SHAPE_NUMBERS`; other shapes may have it, too.
 
     Args:
         key: `shape_key`, or one under which combinations of the shape are listed.
@@ -198,7 +198,8 @@ class PatternWords:
         for slot in self._slots:
             if slot.number == ASSIGNED:
                 more = [word for word in self._words if word.bits & ALL_ASSIGNED]
-                bit = 0 if any(word in more for word in taken) else ALL_ASSIGNED
+                varies = combination & ALL_ASSIGNED or any(word in more for word in taken)
+                bit = 0 if varies else ALL_ASSIGNED
             else:
                 more = [word for word in self._words if word.number == slot.number]
                 bit = 0 if more and more[0] in taken else 1 << slot.number & ALL_ASSIGNED - 1
