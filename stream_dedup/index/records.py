@@ -67,7 +67,7 @@ name a cluster, `MAX_MERGED` clusters that one event merges and `MAX_MOVED` of t
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from types import MappingProxyType
@@ -178,17 +178,15 @@ class Found(NamedTuple):
         is_variable: whether one of the pattern's own words is a known variable, so that no values
             are noted.
         seen: the slots of which something is known.
-        combinations: those that the pattern may have, and the clusters by which they are listed.
-        together: of each, the entries of the clusters whose pattern fits; none if it is not known
-            whether these words vary in it.
+        together: combination that the pattern may have → entries of the clusters whose pattern
+            fits; none if it is not known whether these words vary in it.
         words: the pattern's, if there are combinations.
     """
 
     owner: Slot | None
     is_variable: bool
     seen: list[Seen]
-    combinations: Mapping[int, list[Slot]] = MappingProxyType({})
-    together: Sequence[list[Entry]] = ()
+    together: Mapping[int, list[Entry]] = MappingProxyType({})
     words: PatternWords | None = None
 
 
@@ -213,6 +211,15 @@ class Ready(NamedTuple):
         if root.cluster in self.alike:
             for number in self.numbers | self.together:
                 root.learned |= 1 << number % REPEATED
+
+
+class _Noting(NamedTuple):
+    """Where a pattern of a cluster is noted: the records of its group; and for whom."""
+
+    records: dict[int, list[Entry] | Slot]
+    words: PatternWords
+    owner: Slot
+    is_live: IsLive
 
 
 NOTHING_READY = Ready(set(), {}, set(), set())
@@ -251,7 +258,7 @@ class Records:
         found = Found(None, False, seen)
         if self._listed[shape_number(shape_key(numbers))]:
             found = self._find_together(records, numbers, found, is_live)
-        if not seen and not any(found.together) and numbers[0] not in records:
+        if not seen and not any(found.together.values()) and numbers[0] not in records:
             return found
         own = [entry for entry in _entries(records, numbers[0]) if is_live(entry.owner)]
         owner = older(entry.owner for entry in own if entry.value == LEARNED)
@@ -264,7 +271,9 @@ class Records:
             if entry.number in (slot.number, OWN) and is_live(entry.owner)
         ]
         learned = [entry.owner for _, entry in there if entry.value == LEARNED]
-        owner = older(learned + [entry.owner for entry in chain.from_iterable(found.together)])
+        owner = older(
+            learned + [entry.owner for entry in chain.from_iterable(found.together.values())]
+        )
         if owner is not None:
             return found._replace(owner=owner, is_variable=True)
         words = word_count(numbers)
@@ -294,21 +303,21 @@ class Records:
         if not keys:
             return found
         words = PatternWords(numbers)
-        combinations: dict[int, list[Slot]] = {}
-        together: list[list[Entry]] = []
+        together: dict[int, list[Entry]] = {}
         for entry in chain.from_iterable(_entries(records, key) for key in keys):
             combination = entry.value
-            if entry.number != COMBINATION or not is_live(entry.owner):
-                continue
-            if combination in combinations:
-                combinations[combination].append(entry.owner)
-            elif len(combinations) < MAX_COMBINATIONS and words.is_possible(combination):
+            if (
+                entry.number == COMBINATION
+                and combination not in together
+                and len(together) < MAX_COMBINATIONS
+                and words.is_possible(combination)
+                and is_live(entry.owner)
+            ):
                 record = _entries(records, words.key(combination))
                 live = [each for each in record if is_live(each.owner)]
                 known = any(each.number == OWN for each in live)
-                combinations[combination] = [entry.owner]
-                together.append(live if known else [])
-        return found._replace(combinations=combinations, together=together, words=words)
+                together[combination] = live if known else []
+        return found._replace(together=together, words=words)
 
     def ready(self, found: Found, is_live: IsLive) -> Ready:
         """Return the slots that are learned with these values, and the clusters found there.
@@ -316,7 +325,7 @@ class Records:
         The patterns of these clusters show the slots from now on.
         """
         ready = Ready(set(), {}, set(), set())
-        for combination, entries in zip(found.combinations, found.together, strict=True):
+        for combination, entries in found.together.items():
             if not found.is_variable or not entries:
                 continue  # the cluster that it lacks a word of is nearer
             ready.together.update(numbers_of(combination))
@@ -435,21 +444,19 @@ class Records:
         """
         if owner.cluster not in ready.alike:
             return False  # its pattern has other words
-        words = found.words or PatternWords(array("Q", one_off))
-        combination = words.combination(owner.learned)
+        noting = self._noting(found.words or PatternWords(array("Q", one_off)), owner, is_live)
+        combination = noting.words.combination(owner.learned)
         if not combination:
             return False
-        records = self._of_group.setdefault(owner.group, {})
-        for known, entries in zip(found.combinations, found.together, strict=True):
-            if known == combination and entries:
-                self._list(records, words, combination, owner, is_live)
-                return False
-        if combination not in found.combinations and len(found.combinations) >= MAX_COMBINATIONS:
+        if found.together.get(combination):
+            self._list(noting, combination)
+            return False
+        if combination not in found.together and len(found.together) >= MAX_COMBINATIONS:
             return False
         if len(owner.records) + 2 > MAX_RECORDS:
             return False
-        self._vary(records, words, combination, owner, is_live)
-        self._note_beside(records, words, combination, owner, is_live)
+        self._vary(noting, combination)
+        self._note_beside(noting, combination)
         return True
 
     def assume(self, owner: Slot, found: Found, is_live: IsLive) -> None:
@@ -461,19 +468,16 @@ class Records:
             is_live: tells whether a cluster takes the event.
         """
         if found.words is not None:
-            records = self._of_group.setdefault(owner.group, {})
-            for combination in islice(found.combinations, MAX_ASSUMED):
-                self._note_beside(records, found.words, combination, owner, is_live)
+            noting = self._noting(found.words, owner, is_live)
+            for combination in islice(found.together, MAX_ASSUMED):
+                self._note_beside(noting, combination)
 
-    def _note_beside(
-        self,
-        records: dict[int, list[Entry] | Slot],
-        words: PatternWords,
-        combination: int,
-        owner: Slot,
-        is_live: IsLive,
-    ) -> None:
+    def _noting(self, words: PatternWords, owner: Slot, is_live: IsLive) -> _Noting:
+        return _Noting(self._of_group.setdefault(owner.group, {}), words, owner, is_live)
+
+    def _note_beside(self, noting: _Noting, combination: int) -> None:
         """Note the values of the other words, where those of a combination vary."""
+        records, words, owner, is_live = noting
         wanted = wanted_together(self._learn, combination)
         for slot, more, key in words.beside(combination):
             if len(owner.records) + 2 > MAX_RECORDS:
@@ -484,43 +488,29 @@ class Records:
             if slot.value in values or any(entry.number == OWN for entry in live):
                 continue
             if len(values) + 1 >= wanted:
-                self._vary(records, words, more, owner, is_live)
+                self._vary(noting, more)
             else:
                 entry = Entry(slot.number, slot.value, owner, first=True)
                 self._put(records, key, _without(record, entry), entry, is_live)
 
-    def _vary(
-        self,
-        records: dict[int, list[Entry] | Slot],
-        words: PatternWords,
-        combination: int,
-        owner: Slot,
-        is_live: IsLive,
-    ) -> None:
+    def _vary(self, noting: _Noting, combination: int) -> None:
         """Note that the words of a combination vary in a cluster's pattern."""
-        self._list(records, words, combination, owner, is_live)
-        key = words.key(combination)
-        entry = Entry(OWN, 0, owner, first=True)
+        self._list(noting, combination)
+        records, words, owner, is_live = noting
+        key, entry = words.key(combination), Entry(OWN, 0, owner, first=True)
         self._put(records, key, _without(_entries(records, key), entry), entry, is_live)
 
-    def _list(
-        self,
-        records: dict[int, list[Entry] | Slot],
-        words: PatternWords,
-        combination: int,
-        owner: Slot,
-        is_live: IsLive,
-    ) -> None:
+    def _list(self, noting: _Noting, combination: int) -> None:
         """List a combination, unless enough clusters do."""
+        records, words, owner, is_live = noting
         key = words.list_key(combination)
         record = _entries(records, key)
         same = [e for e in record if e.value == combination and is_live(e.owner)]
         if len(same) >= MAX_LISTED or len(owner.records) >= MAX_RECORDS:
             return
         if all(entry.owner is not owner for entry in same):
-            past = [e for e in record if e.value == combination and e not in same]
-            entry = Entry(COMBINATION, combination, owner, first=False)
-            self._put(records, key, [e for e in record if e not in past], entry, is_live)
+            kept = [e for e in record if e.value != combination or is_live(e.owner)]
+            self._put(records, key, kept, Entry(COMBINATION, combination, owner, False), is_live)
             self._listed[shape_number(key)] = True
 
     def learn(

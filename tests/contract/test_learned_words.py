@@ -397,6 +397,25 @@ def test_lines_of_another_order_of_words_stay_apart(start: Start) -> None:
     assert add(index, next(offset), line.format("zoe", "demand")).cluster == root.cluster
 
 
+def test_a_value_counts_once_for_a_late_line(start: Start) -> None:
+    index, offset = start(recipe=LEARNS), count()
+    for name in NAMES[:5]:
+        add(index, next(offset), upload(name, "logs"))
+
+    def opened(users: str, buckets: range, at_s: float) -> list[bool]:
+        lines = [upload(f"{users}{bucket}", f"bucket{bucket}") for bucket in buckets]
+        return [
+            index.resolve(asked(next(offset), line, at_s))[0].new for line in lines
+        ]  # nothing is recorded: no cluster closes
+
+    assert all(opened("a", range(4), 0))
+    index.resolve(
+        asked(next(offset), upload("frank", "logs"), 3000)
+    )  # it goes on, the others do not
+    assert all(opened("b", range(4), 5000))
+    assert all(opened("c", range(4, 6), 3100))  # to these all are open: seven values, of ten
+
+
 def test_lines_new_in_two_learned_words_are_bounded(start: Start) -> None:
     index, offset = start(recipe=LEARNS), count()
     both_learned(index, offset)

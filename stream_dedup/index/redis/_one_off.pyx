@@ -27,7 +27,6 @@ cdef enum:
     RECORD_BYTES = 27  # field(12), entry(12), around(1), assigned(1), place(1)
 
 cdef uint64_t SHAPE = ~<uint64_t>0xFF  # the other bits of what says how many words there are
-
 cdef uint64_t COMBINATION_FACTOR = _combinations.COMBINATION_FACTOR
 cdef uint64_t[ANCHORS] WORD_FACTORS = _combinations.WORD_FACTORS[:ANCHORS]
 cdef uint64_t SUM_MASK = (<uint64_t>1 << <int>_combinations.SUM_BITS) - 1

@@ -167,6 +167,40 @@ def test_many_combinations_of_long_lines_are_bounded_work(make_redis: MakeRedis)
     assert max(sizes) <= MAX_RECORDS
 
 
+def scripts(redis: RedisServer) -> int:
+    """How many calls of scripts there were."""
+    return int(str(redis.info("commandstats")["cmdstat_evalsha"]).split("calls=")[1].split(",")[0])
+
+
+def test_a_flood_beside_what_varies_is_spread_over_calls(make_redis: MakeRedis) -> None:
+    redis = make_redis()
+
+    async def calls_of(start: int, first: str) -> int:
+        async with opened(redis) as index:
+            lines = [
+                f"{first} " + " ".join(f"w{n}x{word}" for word in range(19)) for n in range(40)
+            ]
+            before = scripts(redis)
+            queries = [asked(start + n, line) for n, line in enumerate(lines)]
+            assert all(answer.new for answer in await index.resolve(queries, START_US))
+            return scripts(redis) - before
+
+    async def flood() -> tuple[int, int]:
+        without = await calls_of(0, "other")
+        async with opened(redis) as index:
+            for place in (3, 7, 11):
+                for value in "abcde":
+                    words = ["user", *LONG[1:20]]
+                    words[place] = value
+                    await index.resolve(
+                        [asked(1000 + 10 * place + ord(value), " ".join(words))], START_US
+                    )
+        return without, await calls_of(5000, "user")
+
+    without, beside = asyncio.run(flood())
+    assert beside > without + 1
+
+
 def test_closed_and_merged_clusters_leave_no_records(make_redis: MakeRedis) -> None:
     redis = make_redis()
 

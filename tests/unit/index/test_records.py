@@ -41,6 +41,30 @@ def test_what_names_a_cluster_is_saved_and_restored_once() -> None:
     assert restored.records == one.records
 
 
+def test_words_that_vary_together_are_saved_and_restored() -> None:
+    records, opened = Records(5), replace(cluster(1), one_off=pack(KEYS), learned=0b11)
+    records.open(opened, lambda _: True)
+    nothing = Found(None, False, [])
+    ready = NOTHING_READY._replace(alike={opened.cluster})
+    assert records.note_together(opened.one_off, opened, nothing, ready, lambda _: True)
+    again, restored = Records(5), replace(cluster(1), learned=0b11)
+    again.restore(restored, records.leads(opened))
+    line = pack(pattern_keys([901, 902, 103, 104, 105], [False] * 5))
+    found = again.find("", line, lambda _: True)
+    assert (found.owner, found.is_variable) == (restored, True)
+
+
+def test_words_that_vary_together_are_said_once() -> None:
+    records = Records(5)
+    one, other = (replace(cluster(number), one_off=pack(KEYS), learned=0b11) for number in (1, 2))
+    for owner in (one, other, one):  # each is noted while the other does not count
+        ready = NOTHING_READY._replace(alike={owner.cluster})
+        nothing = Found(None, False, [])
+        records.note_together(owner.one_off, owner, nothing, ready, partial(is_, owner))
+    found = records.find("", pack(KEYS), lambda _: True)
+    assert [entry.owner for entry in found.together[0b11]] == [one]
+
+
 def test_a_cluster_that_merges_hands_on_no_key_twice() -> None:
     records, one = named_by_two_in_turn()
     root = cluster(3)
