@@ -36,12 +36,18 @@ MAX_MERGED = 34
 otherwise. A slot that would exceed it, and those behind it, are learned with a later value."""
 
 MAX_MOVED = 256
-"""Records of the clusters that one event merges, likewise; those of its first slot do not count.
-No more than `MAX_RECORDS` follow: the others are purged."""
+"""Records of the clusters that one event merges, likewise, without those of the cluster that has
+the most; those of its first slot do not count. No more than `MAX_RECORDS` are looked at, to see
+whether they say more than values and follow: the others are purged."""
 
 MAX_LOADED = 128
 """Clusters named by records that Redis loads for an event; others are passed over, and the search
 counts as truncated."""
+
+LEAST_WIDE = 2
+"""Where the pattern of a cluster shows so many variables and fits, the clusters of other patterns
+that fit merge with it only if they show no other variable: nothing says that it varies beside
+these."""
 
 LEAST_SAME = 4
 """So many words are enough to know a pattern by."""
@@ -67,20 +73,19 @@ def wanted_values(learn: int, around: int) -> int:
     return learn if around > FEW_AROUND else (2 if around == FEW_AROUND else 4) * learn
 
 
-def wanted_together(learn: int, combination: int) -> int:
-    """Return how many distinct values make a word one of a combination.
+def wanted_together(learn: int) -> int:
+    """Return how many distinct values each of the words must have that vary in a combination.
 
-    The more words vary beside it, the less the values say: in ``user <*> copied table <*>``, the
-    other verbs would be among them.
+    One word that varies a lot says nothing of another: ``user <*> copied table users`` has many
+    users, and few verbs.
 
-    >>> wanted_together(5, 0b101)
-    15
+    >>> wanted_together(5)
+    10
 
     Args:
         learn: as `Match.learn`.
-        combination: the words that vary beside it.
     """
-    return learn * (combination.bit_count() + 1)
+    return 2 * learn
 
 
 def may_be_missing(number: int, words: int) -> bool:

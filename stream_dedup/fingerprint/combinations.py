@@ -189,6 +189,11 @@ class PatternWords:
         """Return the key of the pattern without the words of a combination."""
         return self._key(combination, self._words_of(combination))
 
+    def slots_of(self, combination: int) -> list[WordSlot]:
+        """Return the slots of the words of a combination."""
+        numbers = numbers_of(combination)
+        return [slot for slot in self._slots if slot.number in numbers]
+
     def beside(self, combination: int) -> Iterator[Beside]:
         """Return the slots that may vary beside the words of a combination.
 
@@ -249,6 +254,12 @@ def _anchor(taken: list[_Word]) -> int:
     while anchor in numbers:
         anchor += 1
     return anchor
+
+
+def learned_of(combination: int) -> int:
+    """Return the words of a combination, as `PatternWords.combination` takes them."""
+    all_assigned = 1 << ASSIGNED - REPEATED if combination & ALL_ASSIGNED else 0
+    return combination & ALL_ASSIGNED - 1 | all_assigned
 
 
 def numbers_of(combination: int) -> list[int]:

@@ -227,12 +227,18 @@ class Lookup:
         """Keep a cluster live for longer."""
         self._live_until_us[slot.owner] = live_until_us
 
-    def merge(self, loser: Slot, root: Slot) -> None:
-        """Let exact hashes and records that lead to a cluster lead to another, up to the caps."""
+    def merge(self, loser: Slot, root: Slot, looks: int) -> None:
+        """Let exact hashes and records that lead to a cluster lead to another, up to the caps.
+
+        Args:
+            loser: the cluster.
+            root: the other one.
+            looks: so many records are looked at, at most.
+        """
         for key in loser.exacts:
             if self._by_exact.get(key) is loser and len(root.exacts) <= self._aliases:
                 self._add_exact(key, root)
-        self.records.move(loser, root)
+        self.records.move(loser, root, looks)
 
     def remove(self, slot: Slot) -> None:
         """Remove a cluster and everything that leads to it."""

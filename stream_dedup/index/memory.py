@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from stream_dedup.clustering.learning import MAX_RECORDS
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import StreamTime, Windows
 from stream_dedup.errors import (
@@ -401,15 +402,18 @@ class MemoryIndex:
             merging,
             key=lambda c: (c.provisional, c.slot.opened_us, c.position.offset, c.identity),
         )
+        looks = MAX_RECORDS
         for loser in sorted(merging, key=lambda c: (c.slot.opened_us, c.identity)):
             if loser is not root:
-                self._merge(loser, root)
+                had = len(loser.slot.records)
+                self._merge(loser, root, looks)
+                looks = max(0, looks - had)
         ready.show(root.slot)
         return root
 
-    def _merge(self, loser: _Cluster, root: _Cluster) -> None:
+    def _merge(self, loser: _Cluster, root: _Cluster, looks: int) -> None:
         self._just_merged[loser.identity] = root.identity
-        self._lookup.merge(loser.slot, root.slot)
+        self._lookup.merge(loser.slot, root.slot, looks)
         self._see(root, loser.last_us)
         if not loser.provisional:
             loser.merged_into = root.identity

@@ -43,15 +43,23 @@ in a cluster's pattern are noted as a *combination* (`fingerprint.combinations`)
 `find` tries what is listed for a pattern, and takes a cluster so found like one by a slot that was
 learned. It is noted when an event joins whose own words are known variables (`note_together`).
 
-Of such patterns, few differ in one word alone. So the values of the other words are noted beside a
-combination, too: each in the record of the pattern without the combination and that word. With
-enough values the word is one of a longer combination, and the clusters merge with the next event
-that fits. A cluster's values are noted beside its own combination (`note_together`), and those of a
-pattern that opens a cluster beside the first ones that are listed for it (`assume`).
+Of such patterns, few differ in one word alone. So values are noted beside a combination, too: in
+the record of the pattern without the combination and one other word, that word's value and those of
+the combination's words. Once each of these words has enough values, they are a longer combination,
+and the clusters merge with the next event that fits. Each needs its own: in ``user <*> copied table
+users``, many users say nothing of the verb. A cluster's values are noted beside its own combination
+(`note_together`), and those of a pattern that opens a cluster beside the first ones that are listed
+for it (`assume`).
+
+A pattern may fit several clusters. Of their combinations the one of the most words counts; the
+clusters of the others merge with its cluster if they show no other variable. If they do, they stay
+apart: ``user zoe <*> table users``, of five verbs, never joins ``user <*> copied table <*>``. Both
+fit ``user zoe copied table users``, but the verbs of one user would merge those of all.
 
 Bounds
 ------
-Entries name open clusters only: they leave with a cluster that closes, and follow one that merges.
+Entries name open clusters only: they leave with a cluster that closes. They follow one that merges
+if they say more than a value.
 Those of a cluster that is open, but has passed its window for an event, do not count: they give
 way to the event's own where they have its value, or where there is no room.
 
@@ -67,6 +75,7 @@ name a cluster, `MAX_MERGED` clusters that one event merges and `MAX_MOVED` of t
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -77,6 +86,7 @@ from stream_dedup.clustering.learning import (
     COMBINATION,
     LEARNED,
     LEAST_SAME,
+    LEAST_WIDE,
     MAX_ASSUMED,
     MAX_COMBINATIONS,
     MAX_ENTRIES,
@@ -92,6 +102,7 @@ from stream_dedup.clustering.learning import (
 from stream_dedup.fingerprint.combinations import (
     SHAPE_NUMBERS,
     PatternWords,
+    learned_of,
     list_keys,
     numbers_of,
     shape_key,
@@ -157,6 +168,11 @@ class Entry(NamedTuple):
     owner: Slot
     first: bool
 
+    @property
+    def is_learned(self) -> bool:
+        """Whether it says more than that its cluster has a value."""
+        return self.number in (OWN, COMBINATION) or self.value == LEARNED
+
 
 def older(slots: Iterable[Slot]) -> Slot | None:
     """Return the cluster that was opened first; of several the one of the least id."""
@@ -181,6 +197,8 @@ class Found(NamedTuple):
         together: combination that the pattern may have → entries of the clusters whose pattern
             fits; none if it is not known whether these words vary in it.
         words: the pattern's, if there are combinations.
+        shown: the variables of the cluster whose pattern fits and shows the most, as
+            `Slot.learned`, if these are `LEAST_WIDE`: a cluster that shows another one stays apart.
     """
 
     owner: Slot | None
@@ -188,6 +206,32 @@ class Found(NamedTuple):
     seen: list[Seen]
     together: Mapping[int, list[Entry]] = MappingProxyType({})
     words: PatternWords | None = None
+    shown: int = ~0
+
+    def narrowed(self) -> Found:
+        """Return it without the clusters that stay apart."""
+        widest = next(
+            (combination for combination in self.together if self.together[combination]), 0
+        )
+        if widest.bit_count() < LEAST_WIDE:
+            return self
+        shown = learned_of(widest)
+        for entry in self.together[widest]:
+            shown |= entry.owner.learned
+        together = {
+            combination: [
+                entry
+                for entry in entries
+                if combination | widest == widest
+                and (combination == widest or not entry.owner.learned & ~shown)
+            ]
+            for combination, entries in self.together.items()
+        }
+        return self._replace(together=together, shown=shown)
+
+    def takes(self, slot: WordSlot, owner: Slot) -> bool:
+        """Return whether a slot, and what a cluster shows, are among the variables."""
+        return not (1 << slot.number % REPEATED | owner.learned) & ~self.shown
 
 
 class Ready(NamedTuple):
@@ -268,7 +312,9 @@ class Records:
             (slot, entry)
             for slot, record in seen
             for entry in record
-            if entry.number in (slot.number, OWN) and is_live(entry.owner)
+            if entry.number in (slot.number, OWN)
+            and is_live(entry.owner)
+            and found.takes(slot, entry.owner)
         ]
         learned = [entry.owner for _, entry in there if entry.value == LEARNED]
         owner = older(
@@ -304,11 +350,15 @@ class Records:
             return found
         words = PatternWords(numbers)
         together: dict[int, list[Entry]] = {}
-        for entry in chain.from_iterable(_entries(records, key) for key in keys):
+        listed = chain.from_iterable(_entries(records, key) for key in keys)
+        of_most_words_first = sorted(
+            (entry for entry in listed if entry.number == COMBINATION),
+            key=lambda entry: -entry.value.bit_count(),
+        )
+        for entry in of_most_words_first:
             combination = entry.value
             if (
-                entry.number == COMBINATION
-                and combination not in together
+                combination not in together
                 and len(together) < MAX_COMBINATIONS
                 and words.is_possible(combination)
                 and is_live(entry.owner)
@@ -317,7 +367,7 @@ class Records:
                 live = [each for each in record if is_live(each.owner)]
                 known = any(each.number == OWN for each in live)
                 together[combination] = live if known else []
-        return found._replace(together=together, words=words)
+        return found._replace(together=together, words=words).narrowed()
 
     def ready(self, found: Found, is_live: IsLive) -> Ready:
         """Return the slots that are learned with these values, and the clusters found there.
@@ -340,7 +390,11 @@ class Records:
             known = slot.number in ready.together or (entries and entries[0].value == LEARNED)
             if not known and len(entries) + 1 < wanted_values(self._learn, slot.around):
                 continue
-            live = [entry for entry in entries if is_live(entry.owner)]
+            live = [
+                entry
+                for entry in entries
+                if is_live(entry.owner) and found.takes(slot, entry.owner)
+            ]
             if not live:
                 continue
             if not known:
@@ -362,7 +416,8 @@ class Records:
     def _has_room(ready: Ready, more: Iterable[Slot]) -> bool:
         """Return whether more clusters can merge, or are too much for this event."""
         owners = ready.merging | {owner.cluster: owner for owner in more}
-        moved = sum(len(owner.records) for owner in owners.values())
+        sizes = [len(owner.records) for owner in owners.values()]
+        moved = sum(sizes) - max(sizes, default=0)
         return not ready.merging or (len(owners) <= MAX_MERGED and moved <= MAX_MOVED)
 
     def _completes(self, slot: WordSlot, live: list[Entry]) -> bool:
@@ -419,7 +474,7 @@ class Records:
             self._put(records, own, kept, Entry(OWN, 0, owner, first), is_live)
         for index, key in enumerate(keys):
             slot = word_slot(numbers, index)
-            if key not in records:
+            if key not in records and slot.number not in ready.numbers:
                 records[key] = [Entry(slot.number, slot.value, owner, first)]
                 if first or key not in owner.records:
                     owner.records.append(key)
@@ -476,22 +531,28 @@ class Records:
         return _Noting(self._of_group.setdefault(owner.group, {}), words, owner, is_live)
 
     def _note_beside(self, noting: _Noting, combination: int) -> None:
-        """Note the values of the other words, where those of a combination vary."""
+        """Note the values of each other word, and beside it those of the words that vary."""
         records, words, owner, is_live = noting
-        wanted = wanted_together(self._learn, combination)
+        wanted, varying = wanted_together(self._learn), words.slots_of(combination)
+        if (len(varying) + 1) * wanted > MAX_ENTRIES:
+            return
         for slot, more, key in words.beside(combination):
             if len(owner.records) + 2 > MAX_RECORDS:
                 return
             record = _entries(records, key)
-            live = [entry for entry in record if is_live(entry.owner)]
-            values = [entry.value for entry in live if entry.number == slot.number]
-            if slot.value in values or any(entry.number == OWN for entry in live):
+            known = {(entry.number, entry.value) for entry in record if is_live(entry.owner)}
+            if (OWN, 0) in known:
                 continue
-            if len(values) + 1 >= wanted:
+            values = [(each.number, each.value) for each in (slot, *varying)]
+            counts = Counter(number for number, _ in known.union(values))
+            if all(counts[number] >= wanted for number, _ in values):
                 self._vary(noting, more)
-            else:
-                entry = Entry(slot.number, slot.value, owner, first=True)
-                self._put(records, key, _without(record, entry), entry, is_live)
+                continue
+            for number, value in values:
+                if (number, value) not in known and counts[number] <= wanted:
+                    entry = Entry(number, value, owner, first=True)
+                    record = _without(_entries(records, key), entry)
+                    self._put(records, key, record, entry, is_live)
 
     def _vary(self, noting: _Noting, combination: int) -> None:
         """Note that the words of a combination vary in a cluster's pattern."""
@@ -592,25 +653,34 @@ class Records:
             entry.owner.records.append(key)
         records[key] = [*kept, entry]
 
-    def move(self, loser: Slot, root: Slot) -> None:
-        """Let the records that name a cluster name another one of its group."""
+    def move(self, loser: Slot, root: Slot, looks: int = MAX_RECORDS) -> None:
+        """Let the records that name a cluster name another one of its group.
+
+        Values do not follow: they would say of two words that vary in turns that one of them varies
+        beside the other.
+
+        Args:
+            loser: the cluster.
+            root: the other one.
+            looks: only so many of them, the first ones, do.
+        """
         records = self._of_group.get(loser.group, {})
-        for key in loser.records:
+        for place, key in enumerate(loser.records):
             record = _entries(records, key)
             if all(entry.owner is not loser for entry in record):
                 continue
             named = any(entry.owner is root for entry in record)
-            follows = named or len(root.records) < MAX_RECORDS
+            has_room = place < looks and (named or len(root.records) < MAX_RECORDS)
             moved = [
                 entry._replace(owner=root, first=False) if entry.owner is loser else entry
                 for entry in record
-                if follows or entry.owner is not loser
+                if entry.owner is not loser or (has_room and entry.is_learned)
             ]
             if moved:
                 records[key] = moved
             else:
                 del records[key]
-            if follows and not named and key not in root.records:
+            if any(entry.owner is root for entry in moved) and key not in root.records:
                 root.records.append(key)
         loser.records = []
 

@@ -11,7 +11,7 @@
 
 local RULES_FIELDS = unpack_bytes(RULES, ARGV[3])
 local work = 0  -- of this call, in commands
-local bxor, band = bit.bxor, bit.band
+local bxor, band, bor = bit.bxor, bit.band, bit.bor
 
 -- Whether a round has renewed the times to live of all slices lately (see maintenance.py), so that those that
 -- exist have at least half of it left. Set by resolve.lua.

@@ -492,6 +492,36 @@ do  -- a script has room for 200 local names
     return found
   end
 
+  local function count_bits(combination)
+    local count = 0
+    while combination > 0 do combination, count = band(combination, combination - 1), count + 1 end
+    return count
+  end
+
+  -- Whether a combination that is listed has more words than another, or as many and is read before.
+  local function has_more_words(one, other)
+    if one.words ~= other.words then return one.words > other.words end
+    return one.place < other.place
+  end
+
+  -- Whether a slot is one of a combination.
+  local function is_in(combination, number)
+    if number == ASSIGNED then return combination >= ALL_ASSIGNED end
+    return number < COMBINED_WORDS and band(combination, 2 ^ number) ~= 0
+  end
+
+  -- Whether variables are among those that the pattern of the cluster shows that fits and shows the most.
+  local function shows_no_other(q, learned)
+    if not q.shown then return true end
+    local low, high = learned % ALL_ASSIGNED, math.floor(learned / ALL_ASSIGNED)
+    return band(low, q.shown[1]) == low and band(high, q.shown[2]) == high
+  end
+
+  -- Likewise a slot, and those of a cluster.
+  local function takes(q, slot, c)
+    return shows_no_other(q, 2 ^ (slot.number % REPEATED)) and shows_no_other(q, c[C_LEARNED])
+  end
+
   -- Find the combinations that a pattern may have, and of each the entries of the clusters that it fits.
   local function find_together(q, live)
     q.combinations, q.together, q.fits = NONE, NONE, false
@@ -501,16 +531,23 @@ do  -- a script has room for 200 local names
     local lists = {}
     for anchor = 1, ANCHORS do lists[anchor] = list_field(q, anchor - 1) end
     lists = records_at(lists, q.group_hash)
-    local p, combinations, fields, tried = nil, {}, {}, {}
+    local listed, combinations, fields, tried = {}, {}, {}, {}
     for i = 1, #lists do
-      local listed = entries_of(lists[i], COMBINATION)
-      for j = 1, #listed do
-        p = p or words_of(q)
-        local combination = number_of(listed[j].value)
-        if #fields < MAX_COMBINATIONS and not tried[combination] and is_possible(p, combination) and live(listed[j], lists[i]) then
-          tried[combination] = true
-          combinations[#combinations + 1], fields[#fields + 1] = combination, combined_field(q, p, combination)
-        end
+      local entries = entries_of(lists[i], COMBINATION)
+      for j = 1, #entries do
+        local entry, combination = entries[j], number_of(entries[j].value)
+        listed[#listed + 1] = {combination = combination, words = count_bits(combination), place = #listed, entry = entry, record = lists[i]}
+      end
+    end
+    if #listed == 0 then return end
+    table.sort(listed, has_more_words)
+    local p = words_of(q)
+    for i = 1, #listed do
+      local combination = listed[i].combination
+      if #fields < MAX_COMBINATIONS and not tried[combination] and is_possible(p, combination)
+        and live(listed[i].entry, listed[i].record) then
+        tried[combination] = true
+        combinations[#combinations + 1], fields[#fields + 1] = combination, combined_field(q, p, combination)
       end
     end
     if #fields == 0 then return end
@@ -528,6 +565,27 @@ do  -- a script has room for 200 local names
         q.fits = true
       end
       q.together[i] = found
+    end
+    local first = 1  -- of those that fit the one of the most words
+    while first <= #combinations and #q.together[first] == 0 do first = first + 1 end
+    local widest = combinations[first]
+    if not widest or count_bits(widest) < LEAST_WIDE then return end
+    local low, high = widest % ALL_ASSIGNED, is_in(widest, ASSIGNED) and 2 ^ (ASSIGNED - REPEATED) / ALL_ASSIGNED or 0
+    for j = 1, #q.together[first] do
+      local learned = q.together[first][j].cluster[C_LEARNED]
+      low, high = bor(low, learned % ALL_ASSIGNED), bor(high, math.floor(learned / ALL_ASSIGNED))
+    end
+    q.shown = {low, high}
+    for i = 1, #combinations do
+      local combination, entries = combinations[i], q.together[i]
+      if band(combination, widest) ~= combination then
+        q.together[i] = NONE
+      elseif combination ~= widest then
+        q.together[i] = {}
+        for j = 1, #entries do
+          if shows_no_other(q, entries[j].cluster[C_LEARNED]) then table.insert(q.together[i], entries[j]) end
+        end
+      end
     end
   end
 
@@ -552,7 +610,8 @@ do  -- a script has room for 200 local names
       any = any or record.packed ~= ''
       local entries = entries_of(record, slot.number)
       for j = 1, #entries do
-        if entries[j].value == LEARNED then best = oldest(best, live(entries[j], record)) end
+        local c = entries[j].value == LEARNED and live(entries[j], record)
+        if c and takes(q, slot, c) then best = oldest(best, c) end
       end
     end
     for i = 1, #q.together do
@@ -622,19 +681,20 @@ do  -- a script has room for 200 local names
   -- words alone, so that these slots are in its pattern; and the slots of words that vary together.
   function ready_slots(q, live, is_variable)
     if not q.slots then return {numbers = NONE, merging = {}, alike = NONE, together = NONE} end
-    local numbers, merging, alike, together, count, moved = {}, {}, {}, {}, 0, 0
+    local numbers, merging, alike, together, count, keys, most = {}, {}, {}, {}, 0, 0, 0
     local ready = {numbers = numbers, merging = merging, alike = alike, together = together}
     -- Add clusters, unless they are too many for this event.
     local function merge_also(clusters)
-      local more, more_moved, fresh = 0, 0, {}
+      local all, all_keys, largest, fresh = count, keys, most, {}
       for i = 1, #clusters do
         local c = clusters[i]
         if not merging[c.id] and not fresh[c.id] then
-          fresh[c.id], more, more_moved = c, more + 1, more_moved + #c[C_RECORD_KEYS] / KEY_BYTES
+          local its_keys = #c[C_RECORD_KEYS] / KEY_BYTES
+          fresh[c.id], all, all_keys, largest = c, all + 1, all_keys + its_keys, math.max(largest, its_keys)
         end
       end
-      if count > 0 and (count + more > MAX_MERGED or moved + more_moved > MAX_MOVED) then return false end
-      count, moved = count + more, moved + more_moved
+      if count > 0 and (all > MAX_MERGED or all_keys - largest > MAX_MOVED) then return false end
+      count, keys, most = all, all_keys, largest
       for id, c in pairs(fresh) do merging[id] = c end
       return true
     end
@@ -642,9 +702,9 @@ do  -- a script has room for 200 local names
       local entries, combination = q.together[i], q.combinations[i]
       if #entries > 0 then
         for number = 0, COMBINED_WORDS - 1 do
-          if band(combination, 2 ^ number) ~= 0 then together[number] = true end
+          if is_in(combination, number) then together[number] = true end
         end
-        if combination >= ALL_ASSIGNED then together[ASSIGNED] = true end
+        if is_in(combination, ASSIGNED) then together[ASSIGNED] = true end
       end
       for j = 1, #entries do
         if not merge_also({entries[j].cluster}) then break end
@@ -657,7 +717,11 @@ do  -- a script has room for 200 local names
       local found = entries_of(record, slot.number)
       local known = together[slot.number] or found[1] and found[1].value == LEARNED
       if known or #found + 1 >= wanted_values(slot.around) then
-        local entries = live_entries(record, slot.number, live)
+        local entries = {}
+        for j = 1, #found do
+          local c = live(found[j], record)
+          if c and takes(q, slot, c) then entries[#entries + 1] = found[j] end
+        end
         if #entries > 0 and (known or completes(slot, entries)) then
           if not known then
             local same = live_entries(record, OWN, live)
@@ -808,25 +872,56 @@ do  -- a script has room for 200 local names
     put_instead(record, c, OWN, NO_VALUE, true, live)
   end
 
-  -- Note the values of the other words of a pattern, where those of a combination vary.
+  -- The values of a record, after their numbers, and how many each number has.
+  local function values_of(record, live)
+    local known, counts = {}, {}
+    for at = 1, #record.packed, ENTRY_BYTES do
+      local entry = unpack_entry(record.packed, at)
+      local value = entry.number .. entry.value
+      if not known[value] and live(entry, record) then
+        known[value], counts[entry.number] = true, (counts[entry.number] or 0) + 1
+      end
+    end
+    return known, counts
+  end
+
+  -- Note the values of each other word of a pattern, and beside it those of the words of a combination.
   local function note_beside(q, p, combination, c, live)
+    local wanted, noted, packed = 2 * learn, {false}, ''
+    for i = 1, #p.slots do
+      local slot = p.slots[i]
+      if is_in(combination, slot.number) then noted[#noted + 1], packed = slot, packed .. slot.entry end
+    end
+    if #noted * wanted > MAX_ENTRIES then return end
     local slots, longer, fields = slots_beside(q, p, combination)
-    local records, varying = records_at(fields, q.group_hash), 0
-    for number = 0, COMBINED_WORDS do varying = varying + math.floor(combination / 2 ^ number) % 2 end
+    local records = records_at(fields, q.group_hash)
     for i = 1, #records do
-      local slot, record = slots[i], records[i]
+      local record = records[i]
+      noted[1] = slots[i]
       if not has_room(c, 2) then return end
-      if record.packed == '' and c.id == q.id then  -- most often; the caller has packed the entry
+      if record.packed == '' and c.id == q.id then  -- most often; the caller has packed the entries
         add_key(c, record.key)
-        change(record, slot.entry)
+        change(record, slots[i].entry .. packed)
       else
         forget_former(record, c)
-        local entries, noted = live_entries(record, slot.number, live), #live_entries(record, OWN, live) > 0
-        for j = 1, #entries do noted = noted or entries[j].value == slot.value end
-        if not noted and #entries + 1 >= learn * (varying + 1) then
-          vary(q, p, longer[i], c, live)
-        elseif not noted then
-          put_instead(record, c, slot.number, slot.value, true, live)
+        local known, counts = values_of(record, live)
+        if not counts[OWN] then
+          local least = wanted
+          for j = 1, #noted do
+            local number = noted[j].number
+            counts[number] = (counts[number] or 0) + (known[number .. noted[j].value] and 0 or 1)
+            least = math.min(least, counts[number])
+          end
+          if least == wanted then
+            vary(q, p, longer[i], c, live)
+          else
+            for j = 1, #noted do
+              local number, value = noted[j].number, noted[j].value
+              if not known[number .. value] and counts[number] <= wanted then
+                put_instead(record, c, number, value, true, live)
+              end
+            end
+          end
         end
       end
       work = work + NOTED_WORK
@@ -857,34 +952,49 @@ do  -- a script has room for 200 local names
     end
   end
 
-  -- Let the records that name a cluster name another one, as far as that has room. Those left over are purged
-  -- with the cluster.
-  function move_records(group_hash, loser, root)
-    local keys, left = loser[C_RECORD_KEYS], {}
-    for key_at = 1, #keys, KEY_BYTES do
-      local key = sub(keys, key_at, key_at + KEY_BYTES - 1)
+  -- Let the records that say more of a cluster than values name another one, as far as that has room, of so many
+  -- that are looked at. Those left over are purged with the cluster. Returns how many more may be looked at.
+  function move_records(group_hash, loser, root, looks)
+    local keys, left, fields = loser[C_RECORD_KEYS], {}, {}
+    write_patterns()
+    any_changed = true
+    for key_at = 1, math.min(#keys, looks * KEY_BYTES), KEY_BYTES do
+      fields[#fields + 1] = group_hash .. sub(keys, key_at, key_at + KEY_BYTES - 1)
+    end
+    local records = records_at(fields, group_hash)
+    for i = 1, #records do
+      local record = records[i]
+      local key = record.key
       if has_room(root, 1) or has_key(root, key) then
-        local record = record_of(key, group_hash)
         forget_former(record, root)
         if is_named(record, loser.id) then
           local named = is_named(record, root.id)
-          local follows = named or has_room(root, 1)
+          local may_follow, follows = named or has_room(root, 1), false
           local packed, moved = record.packed, {}
           for at = 1, #packed, ENTRY_BYTES do
             local entry = sub(packed, at, at + ENTRY_BYTES - 1)
             if sub(entry, ENTRY_ID_AT) == loser.id then
-              entry = follows and string.char(byte(entry) % FIRST_NUMBER) .. sub(entry, ENTRY_VALUE_AT, ENTRY_ID_AT - 1) .. root.id or ''
+              local number, value = byte(entry) % FIRST_NUMBER, sub(entry, ENTRY_VALUE_AT, ENTRY_ID_AT - 1)
+              if may_follow and (number == OWN or number == COMBINATION or value == LEARNED) then
+                moved[#moved + 1], follows = string.char(number) .. value .. root.id, true
+              end
+            else
+              moved[#moved + 1] = entry
             end
-            moved[#moved + 1] = entry
           end
-          change(record, table.concat(moved))
-          if follows and not named then add_key(root, key) end
+          if follows then
+            change(record, table.concat(moved))
+            if not named then add_key(root, key) end
+          else
+            left[#left + 1] = key
+          end
         end
       else
         left[#left + 1] = key
       end
     end
-    loser[C_RECORD_KEYS] = table.concat(left)
+    loser[C_RECORD_KEYS] = table.concat(left) .. sub(keys, #records * KEY_BYTES + 1)
+    return looks - #records
   end
 
   -- Remove what names a cluster, in the group that it has had.

@@ -485,9 +485,9 @@ local function move_names(q, loser, root)
   end
 end
 
-local function merge(q, loser, root)
+local function merge(q, loser, root, looks)
   move_names(q, loser, root)
-  move_records(q.group_hash, loser, root)
+  looks = move_records(q.group_hash, loser, root, looks)
   root[C_LAST_US] = math.max(root[C_LAST_US], loser[C_LAST_US])
   dirty[root.id] = root
   if not is_provisional(loser) then
@@ -511,6 +511,7 @@ local function merge(q, loser, root)
   loser.is_merged = true
   if vanishes and loser[C_STATE] == OPEN then loaded[loser.id] = false end
   work = work + 10
+  return looks
 end
 
 local function offset_of(c)
@@ -539,8 +540,9 @@ local function merge_all(q, found, merging)
   for i = 2, #clusters do
     if root_before(clusters[i], root) then root = clusters[i] end
   end
+  local looks = MAX_RECORDS
   for i = 1, #clusters do
-    if clusters[i] ~= root then merge(q, clusters[i], root) end
+    if clusters[i] ~= root then looks = merge(q, clusters[i], root, looks) end
   end
   write_closed(keys)
   return root
