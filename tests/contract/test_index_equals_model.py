@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -132,6 +133,10 @@ SCENES = {
         + [
             text_of(f"a{one}b{other}cG", 0b11 << 4)
             for one, other in zip("opqr", "uvwx", strict=True)
+        ]
+        + [  # another word that varies, with the same two, and another one with many
+            text_of(words, 0b11 << 12)
+            for words in "aoducF aoeucF aogucF apducF aodvcF apdvcF".split()
         ]
         + [  # the same words in another order
             text_of(f"a{one}{order}{other}", 0b11 << 8)
@@ -298,9 +303,10 @@ class Model:
         alike: dict[int, int] = {}
         if query.one_off:
             keys = unpack(query.one_off)
-            together = self.together(query, keys)
-            found, is_variable = self.by_words(query, keys, together)
-            ready, merging, alike = self.ready(query, keys, together if is_variable else {})
+            together, shown = self.together(query, keys)
+            found, is_variable = self.by_words(query, keys, together, shown)
+            fits = together if is_variable else {}
+            ready, merging, alike = self.ready(query, keys, fits, shown)
             if found and is_variable:
                 root = self.merge([*merging, found.identity])
                 root.learned |= alike.get(root.identity, 0)
@@ -438,13 +444,18 @@ class Model:
         return min(clusters, key=lambda c: (c.opened_us, c.identity), default=None)
 
     def by_words(
-        self, query: Query, keys: Keys, together: dict[int, list[Entry]]
+        self, query: Query, keys: Keys, together: dict[int, list[Entry]], shown: int
     ) -> tuple[Cluster | None, bool]:
         own = self.live(query, keys.own)
         if found := self.oldest([entry for entry in own if entry.value == LEARNED]):
             return found, False
         there = [(slot, entry) for slot in keys.slots for entry in self.live(query, slot.key)]
-        known = [e for slot, e in there if (e.number, e.value) == (slot.number, LEARNED)]
+        known = [
+            entry
+            for slot, entry in there
+            if (entry.number, entry.value) == (slot.number, LEARNED)
+            and self.shows_no_other(slot, entry, shown)
+        ]
         if found := self.oldest(known + [e for fit in together.values() for e in fit]):
             return found, True
         same = [entry for entry in own if entry.number == OWN]
@@ -464,8 +475,12 @@ class Model:
                 found.learned |= 1 << entry.number
         return found, False
 
+    def shows_no_other(self, slot: WordSlot, entry: Entry, shown: int) -> bool:
+        """Whether the slot, and the variables of the cluster, are among those that are shown."""
+        return (1 << slot.number % 64 | self.open_one(entry.cluster).learned) & ~shown == 0
+
     def ready(
-        self, query: Query, keys: Keys, together: dict[int, list[Entry]]
+        self, query: Query, keys: Keys, together: dict[int, list[Entry]], shown: int
     ) -> tuple[list[WordSlot], list[int], dict[int, int]]:
         """The slots that have enough values with this one, and the clusters found there.
 
@@ -478,7 +493,11 @@ class Model:
         varying = sum({1 << n % 64 for n in range(113) for bits in fitting if n in numbers(bits)})
         for slot in keys.slots:
             record = self.live(query, slot.key)
-            entries = [entry for entry in record if entry.number == slot.number]
+            entries = [
+                entry
+                for entry in record
+                if entry.number == slot.number and self.shows_no_other(slot, entry, shown)
+            ]
             values = {entry.value for entry in entries} | {slot.value}
             wanted = wanted_values(self.match.learn, slot.around)
             if LEARNED in values:
@@ -497,21 +516,35 @@ class Model:
                 if entry.first and entry.number == slot.number:
                     self.open_one(entry.cluster).learned |= 1 << slot.number % 64
                     alike.add(entry.cluster)
-        shown = sum({1 << slot.number % 64 for slot in [*ready, *known]})
-        return ready, merging, dict.fromkeys(alike, shown | varying)
+        varying |= sum({1 << slot.number % 64 for slot in [*ready, *known]})
+        return ready, merging, dict.fromkeys(alike, varying)
 
     # ---------------------------------------------------------------- words that vary together
 
-    def together(self, query: Query, keys: Keys) -> dict[int, list[Entry]]:
-        """What may vary together in such a pattern; and, if it is known to, who fits."""
+    def together(self, query: Query, keys: Keys) -> tuple[dict[int, list[Entry]], int]:
+        """What may vary together in such a pattern; and, if it is known to, who fits.
+
+        Also the variables of the cluster that fits and shows the most, if these are two or more.
+        Who shows another one does not fit.
+        """
         found: dict[int, list[Entry]] = {}
-        for anchor in range(3):
-            for entry in self.live(query, list_key(keys, anchor)):
-                bits = entry.value
-                if bits not in found and len(found) < MAX_COMBINATIONS and is_possible(keys, bits):
-                    live = self.live(query, left_key(keys, bits))
-                    found[bits] = live if any(e.number == OWN for e in live) else []
-        return found
+        listed = [e for anchor in range(3) for e in self.live(query, list_key(keys, anchor))]
+        for bits in sorted((entry.value for entry in listed), key=int.bit_count, reverse=True):
+            if bits not in found and len(found) < MAX_COMBINATIONS and is_possible(keys, bits):
+                live = self.live(query, left_key(keys, bits))
+                found[bits] = live if any(e.number == OWN for e in live) else []
+        widest = next((bits for bits, entries in found.items() if entries), 0)
+        if widest.bit_count() < 2:
+            return found, -1
+        shown = sum(1 << number % 64 for number in numbers(widest))
+        for entry in found[widest]:
+            shown |= self.open_one(entry.cluster).learned
+        for bits, entries in found.items():
+            if bits & ~widest:
+                found[bits] = []
+            elif bits != widest:
+                found[bits] = [e for e in entries if not self.open_one(e.cluster).learned & ~shown]
+        return found, shown
 
     def note_together(
         self, query: Query, keys: Keys, together: dict[int, list[Entry]], cluster: Cluster
@@ -548,7 +581,7 @@ class Model:
         self.entries.append(new)
 
     def note_beside(self, query: Query, keys: Keys, bits: int, cluster: int) -> None:
-        wanted = (bits.bit_count() + 1) * self.match.learn
+        vary = [slot for slot in keys.slots if slot.number in numbers(bits)]
         for slot in keys.slots:
             if slot.number == 112:
                 varies = any(word.assigned for word in taken(keys, bits))
@@ -558,14 +591,19 @@ class Model:
             if varies or not is_possible(keys, more):
                 continue
             live = self.live(query, left_key(keys, more))
-            values = {entry.value for entry in live if entry.number == slot.number}
-            if slot.value in values or any(entry.number == OWN for entry in live):
+            if any(entry.number == OWN for entry in live):
                 continue
-            if len(values) + 1 == wanted:
+            wanted = 2 * self.match.learn
+            values = {(entry.number, entry.value) for entry in live}
+            own = {(each.number, each.value) for each in [slot, *vary]}
+            counts = Counter(number for number, _ in values | own)
+            if min(counts.values()) >= wanted:
                 self.vary(query, keys, more, cluster)
-            else:
-                place = query.group, left_key(keys, more)
-                self.say(Entry(*place, slot.number, slot.value, cluster, True))
+                continue
+            for number, value in own - values:
+                if counts[number] <= wanted:
+                    place = query.group, left_key(keys, more)
+                    self.say(Entry(*place, number, value, cluster, True))
 
     def merge(self, identities: list[int]) -> Cluster:
         clusters = [self.open_one(identity) for identity in set(identities)]
@@ -582,7 +620,8 @@ class Model:
                     self.names[name] = root.identity
                     root.names.append(name)
             for entry in self.entries:
-                if entry.cluster == loser.identity:
+                says_more = entry.number in (OWN, COMBINATION) or entry.value == LEARNED
+                if entry.cluster == loser.identity and says_more:
                     entry.cluster, entry.first = root.identity, False
             root.last_us = max(root.last_us, loser.last_us)
             if not loser.provisional:

@@ -308,7 +308,9 @@ do  -- a script has room for 200 local names
   -- than those of patterns, so what waits to be written does not matter here.
 
   local SUMS = 2 ^ SUM_BITS
-  local NOTED_WORK = 1  -- of a value noted beside a combination, in commands
+  -- In commands: of a pattern whose shape is listed, of a combination that it is tried with, of values noted
+  -- beside one.
+  local SHAPE_WORK, TRIED_WORK, NOTED_WORK = 5, 3, 1
   local NO_VALUE = string.rep('\0', ENTRY_VALUE_BYTES)
 
   local function number_of(value)
@@ -492,16 +494,14 @@ do  -- a script has room for 200 local names
     return found
   end
 
+  local counts_of_bits = {}
   local function count_bits(combination)
-    local count = 0
-    while combination > 0 do combination, count = band(combination, combination - 1), count + 1 end
+    local count, rest = counts_of_bits[combination], combination
+    if count then return count end
+    count = 0
+    while rest > 0 do rest, count = band(rest, rest - 1), count + 1 end
+    counts_of_bits[combination] = count
     return count
-  end
-
-  -- Whether a combination that is listed has more words than another, or as many and is read before.
-  local function has_more_words(one, other)
-    if one.words ~= other.words then return one.words > other.words end
-    return one.place < other.place
   end
 
   -- Whether a slot is one of a combination.
@@ -531,25 +531,35 @@ do  -- a script has room for 200 local names
     local lists = {}
     for anchor = 1, ANCHORS do lists[anchor] = list_field(q, anchor - 1) end
     lists = records_at(lists, q.group_hash)
-    local listed, combinations, fields, tried = {}, {}, {}, {}
+    local listed, most = {}, 0  -- combinations by their words, each with the list and the place in it
     for i = 1, #lists do
-      local entries = entries_of(lists[i], COMBINATION)
-      for j = 1, #entries do
-        local entry, combination = entries[j], number_of(entries[j].value)
-        listed[#listed + 1] = {combination = combination, words = count_bits(combination), place = #listed, entry = entry, record = lists[i]}
+      local packed = lists[i].packed
+      for at = 1, #packed, ENTRY_BYTES do
+        if byte(packed, at) == COMBINATION then
+          local combination = number_of(sub(packed, at + ENTRY_VALUE_AT - 1, at + ENTRY_ID_AT - 2))
+          local words = count_bits(combination)
+          local of_words = listed[words] or {}
+          listed[words], most = of_words, math.max(most, words)
+          of_words[#of_words + 1], of_words[#of_words + 2], of_words[#of_words + 3] = combination, i, at
+        end
       end
     end
-    if #listed == 0 then return end
-    table.sort(listed, has_more_words)
-    local p = words_of(q)
-    for i = 1, #listed do
-      local combination = listed[i].combination
-      if #fields < MAX_COMBINATIONS and not tried[combination] and is_possible(p, combination)
-        and live(listed[i].entry, listed[i].record) then
-        tried[combination] = true
-        combinations[#combinations + 1], fields[#fields + 1] = combination, combined_field(q, p, combination)
+    if most == 0 then return end
+    local p, combinations, fields, tried = words_of(q), {}, {}, {}
+    for words = most, 1, -1 do
+      local of_words = listed[words] or NONE
+      for i = 1, #of_words, 3 do
+        local combination, record = of_words[i], lists[of_words[i + 1]]
+        if #fields < MAX_COMBINATIONS and not tried[combination] then
+          local taken, count, part = taken_by(p, combination)
+          if are_left(p, taken, count) and live(unpack_entry(record.packed, of_words[i + 2]), record) then
+            tried[combination] = true
+            combinations[#combinations + 1], fields[#fields + 1] = combination, field_without(q, p, combination, taken, part)
+          end
+        end
       end
     end
+    work = work + SHAPE_WORK + #fields * TRIED_WORK
     if #fields == 0 then return end
     q.combinations, q.together = combinations, {}
     local records = records_at(fields, q.group_hash)
@@ -698,18 +708,18 @@ do  -- a script has room for 200 local names
       for id, c in pairs(fresh) do merging[id] = c end
       return true
     end
+    local combined = 0
     for i = 1, is_variable and #q.together or 0 do
-      local entries, combination = q.together[i], q.combinations[i]
-      if #entries > 0 then
-        for number = 0, COMBINED_WORDS - 1 do
-          if is_in(combination, number) then together[number] = true end
-        end
-        if is_in(combination, ASSIGNED) then together[ASSIGNED] = true end
-      end
+      local entries = q.together[i]
+      if #entries > 0 then combined = bor(combined, q.combinations[i]) end
       for j = 1, #entries do
         if not merge_also({entries[j].cluster}) then break end
         if entries[j].first then alike[entries[j].id] = true end
       end
+    end
+    if combined >= ALL_ASSIGNED then together[ASSIGNED], combined = true, combined - ALL_ASSIGNED end
+    for number = 0, combined > 0 and COMBINED_WORDS - 1 or -1 do
+      if band(combined, 2 ^ number) ~= 0 then together[number] = true end
     end
     for i = 1, #q.slots do
       local slot = q.slots[i]
@@ -852,6 +862,8 @@ do  -- a script has room for 200 local names
     local value, count = value_of(combination), 0
     local record = records_at({list_field(q, anchor_of((taken_by(p, combination))))}, q.group_hash)[1]
     forget_former(record, c)
+    local at = string.find(record.packed, string.char(COMBINATION) .. value .. c.id, 1, true)
+    if at and at % ENTRY_BYTES == 1 then return end  -- most often
     local listed = entries_of(record, COMBINATION)
     for i = 1, #listed do
       if listed[i].value == value and live(listed[i], record) then
