@@ -7,7 +7,12 @@ from array import array
 from dataclasses import dataclass
 from functools import cached_property
 
-from stream_dedup.clustering.learning import LEAST_SAME, may_be_missing, wanted_values
+from stream_dedup.clustering.learning import (
+    LEAST_SAME,
+    may_be_missing,
+    wanted_together,
+    wanted_values,
+)
 from stream_dedup.clustering.linkage import Linkage
 from stream_dedup.features.fields import decoded
 from stream_dedup.features.patterns import Patterns, readable
@@ -296,8 +301,9 @@ class Comparison:
             return verdict
         if not wanted and self.differing_places:
             return (
-                f"{verdict} They differ in {self.differing_places} places: once all of these are "
-                "variables of such lines, they merge."
+                f"{verdict} They differ in {self.differing_places} places: once "
+                f"{wanted_together(self.recipe.match.learn)} different words were seen in each of "
+                "these, they are variables of such lines, and they merge."
             )
         if not wanted:
             return verdict
