@@ -384,6 +384,38 @@ def test_values_do_not_follow_a_cluster_that_merges(start: Start) -> None:
     assert add(index, next(offset), "user carol tagged a file").new  # a fifth verb of hers
 
 
+def test_the_records_of_the_largest_cluster_hinder_no_merge(start: Start) -> None:
+    index, offset = start(recipe=LEARNS), count()
+    words = [f"word{n}x" for n in range(30)]
+
+    def line(place: int, word: str) -> list[str]:
+        return [*words[:place], word, *words[place + 1 :]]
+
+    first = line(5, "a0")
+    root = add(index, next(offset), " ".join(first))
+    for place in range(10, 26, 2):  # each adds 30 records and more
+        longer = " ".join([*first[:place], f"more{place}", *first[place:]])
+        assert add(index, next(offset), longer).cluster == root.cluster
+    for n in range(1, 4):
+        assert add(index, next(offset), " ".join(line(5, f"a{n}"))).new
+    for n in range(4):
+        assert add(index, next(offset), " ".join(line(9, f"b{n}"))).new
+    assert add(index, next(offset), " ".join(words)).cluster == root.cluster
+    assert index.size().clusters == 1
+
+
+def test_two_slots_that_one_event_completes_are_learned(start: Start) -> None:
+    index, offset = start(recipe=LEARNS), count()
+    for name in NAMES[:4]:
+        add(index, next(offset), f"put {name} logs now")
+    for bucket in BUCKETS[1:5]:
+        add(index, next(offset), f"put gina {bucket} now")
+    root = add(index, next(offset), "put gina logs now")
+    # Two words are left, too few to find lines that are new in both.
+    assert add(index, next(offset), "put gina films now").cluster == root.cluster
+    assert add(index, next(offset), "put zoe logs now").cluster == root.cluster
+
+
 def test_assigned_words_vary_together_with_others(start: Start) -> None:
     index, offset = start(recipe=LEARNS), count()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
 from functools import partial
 from operator import is_
@@ -9,6 +10,7 @@ from operator import is_
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_dedup.fingerprint.combinations import PatternWords
 from stream_dedup.fingerprint.one_off import pack, pattern_keys
 from stream_dedup.index.records import NOTHING_READY, Found, Records, Slot
 
@@ -63,6 +65,23 @@ def test_words_that_vary_together_are_said_once() -> None:
         records.note_together(owner.one_off, owner, nothing, ready, partial(is_, owner))
     found = records.find("", pack(KEYS), lambda _: True)
     assert [entry.owner for entry in found.together[0b11]] == [one]
+
+
+def test_values_that_can_never_be_enough_are_not_noted() -> None:
+    records = Records(5)
+    words = PatternWords(array("Q", pack(pattern_keys(list(range(101, 121)), [False] * 20))))
+    for varying, noted in ((6, False), (5, True)):  # with one more word, of ten values each
+        owner = replace(cluster(varying), one_off=pack(KEYS))
+        found = Found(None, False, [], {(1 << varying) - 1 << 1: []}, words)
+        records.assume(owner, found, lambda _: True)
+        assert bool(owner.records) is noted
+
+
+def test_so_many_records_of_a_cluster_that_merges_are_looked_at() -> None:
+    records, one, root = Records(5), replace(cluster(1), one_off=pack(KEYS)), cluster(2)
+    records.open(one, lambda _: True)
+    records.move(one, root, looks=0)
+    assert root.records == []
 
 
 def test_a_cluster_that_merges_hands_on_no_key_twice() -> None:
