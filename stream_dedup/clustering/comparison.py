@@ -9,6 +9,7 @@ from functools import cached_property
 
 from stream_dedup.clustering.learning import (
     LEAST_SAME,
+    MAX_ENTRIES,
     may_be_missing,
     wanted_together,
     wanted_values,
@@ -255,7 +256,8 @@ class Comparison:
         known = {(slot.number, slot.value) for slot in right.slots}
         words = [slot for slot in left.slots if slot.number < REPEATED]
         differing = [slot.number for slot in words if (slot.number, slot.value) not in known]
-        if not differing or max(differing) >= COMBINED_WORDS:
+        most = MAX_ENTRIES // wanted_together(self.recipe.match.learn)
+        if not 0 < len(differing) <= most or max(differing) >= COMBINED_WORDS:
             return 0
         varying = sum(1 << number for number in differing)
         both = (PatternWords(array("Q", packed)).combination(varying) for packed in (ours, theirs))
@@ -303,7 +305,7 @@ class Comparison:
             return (
                 f"{verdict} They differ in {self.differing_places} places: once "
                 f"{wanted_together(self.recipe.match.learn)} different words were seen in each of "
-                "these, they are variables of such lines, and they merge."
+                "these, and one of them is a variable by itself, all are, and they merge."
             )
         if not wanted:
             return verdict

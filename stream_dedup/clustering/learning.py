@@ -37,17 +37,12 @@ otherwise. A slot that would exceed it, and those behind it, are learned with a 
 
 MAX_MOVED = 256
 """Records of the clusters that one event merges, likewise, without those of the cluster that has
-the most; those of its first slot do not count. No more than `MAX_RECORDS` are looked at, to see
-whether they say more than values and follow: the others are purged."""
+the most; those of the first slot or combination do not count. No more than `MAX_RECORDS` are looked
+at, to see whether they say more than values and follow: the others are purged."""
 
 MAX_LOADED = 128
 """Clusters named by records that Redis loads for an event; others are passed over, and the search
 counts as truncated."""
-
-LEAST_WIDE = 2
-"""Where the pattern of a cluster shows so many variables and fits, the clusters of other patterns
-that fit merge with it only if they show no other variable: nothing says that it varies beside
-these."""
 
 LEAST_SAME = 4
 """So many words are enough to know a pattern by."""

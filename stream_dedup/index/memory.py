@@ -366,6 +366,7 @@ class MemoryIndex:
         found, rule = known.owner, Rule.WORDS
         if known.is_variable:
             assert found is not None
+            shown = found.learned
             ready = records.ready(known, is_live)
             root = self._merged(found, ready)
             assert root is not None
@@ -373,6 +374,7 @@ class MemoryIndex:
             answer = self._join(query, root, Rule.LEARNED)
             learned = records.learn(query.group, known.seen, root.slot, ready, is_live)
             learned |= records.note_together(query.one_off, root.slot, known, ready, is_live)
+            learned |= root.slot.learned != shown
             self.taught[row] = learned or not ready.merging.keys() <= {found.cluster}
             return answer
         if found is None and query.near:

@@ -29,7 +29,7 @@ last value that is wanted is learned, and the clusters found there merge (`ready
 Where one of the pattern's own words is a known variable, no values are noted: a variable of a
 million values takes no memory. But slots that are thereby complete are learned, and clusters merge,
 all the same (`learn`): the line ``bob wrote to images`` fits two clusters, ``<*> wrote to images``
-and ``bob wrote to <*>``, so they merge.
+and ``bob wrote to <*>``, so they merge, unless such words are learned together.
 
 Words that vary together
 ------------------------
@@ -54,7 +54,12 @@ for it (`assume`).
 A pattern may fit several clusters. Of their combinations the one of the most words counts; the
 clusters of the others merge with its cluster if they show no other variable. If they do, they stay
 apart: ``user zoe <*> table users``, of five verbs, never joins ``user <*> copied table <*>``. Both
-fit ``user zoe copied table users``, but the verbs of one user would merge those of all.
+fit ``user zoe copied table users``, but the verbs of one user would merge those of all. For the
+same reason a cluster that shows a variable has no value for a slot of another word. Only where the
+variables of both can be no combination, as too few words are left, they merge.
+
+Which words a cluster shows is said by their numbers in its representative. Of one that has a word
+more or less than the pattern these are others; whether it merges then is a matter of chance.
 
 Bounds
 ------
@@ -86,7 +91,6 @@ from stream_dedup.clustering.learning import (
     COMBINATION,
     LEARNED,
     LEAST_SAME,
-    LEAST_WIDE,
     MAX_ASSUMED,
     MAX_COMBINATIONS,
     MAX_ENTRIES,
@@ -198,7 +202,7 @@ class Found(NamedTuple):
             fits; none if it is not known whether these words vary in it.
         words: the pattern's, if there are combinations.
         shown: the variables of the cluster whose pattern fits and shows the most, as
-            `Slot.learned`, if these are `LEAST_WIDE`: a cluster that shows another one stays apart.
+            `Slot.learned`: a cluster that shows another one stays apart. All, if none fits.
     """
 
     owner: Slot | None
@@ -210,28 +214,41 @@ class Found(NamedTuple):
 
     def narrowed(self) -> Found:
         """Return it without the clusters that stay apart."""
+        assert self.words is not None
         widest = next(
             (combination for combination in self.together if self.together[combination]), 0
         )
-        if widest.bit_count() < LEAST_WIDE:
+        if not widest:
             return self
         shown = learned_of(widest)
         for entry in self.together[widest]:
             shown |= entry.owner.learned
+        found = self._replace(shown=shown)
         together = {
             combination: [
                 entry
                 for entry in entries
-                if combination | widest == widest
-                and (combination == widest or not entry.owner.learned & ~shown)
+                if combination == widest
+                or found.may_merge(learned_of(combination) | entry.owner.learned)
             ]
             for combination, entries in self.together.items()
         }
-        return self._replace(together=together, shown=shown)
+        return found._replace(together=together)
+
+    def may_merge(self, learned: int) -> bool:
+        """Return whether a cluster that shows these variables merges with the one that fits.
+
+        So it does where its own and theirs can be no combination: nothing else would tell that they
+        vary together.
+        """
+        if not learned & ~self.shown:
+            return True
+        assert self.words is not None
+        return not self.words.combination(learned | self.shown)
 
     def takes(self, slot: WordSlot, owner: Slot) -> bool:
-        """Return whether a slot, and what a cluster shows, are among the variables."""
-        return not (1 << slot.number % REPEATED | owner.learned) & ~self.shown
+        """Return whether a cluster merges that has an entry for a slot."""
+        return self.may_merge(1 << slot.number % REPEATED | owner.learned)
 
 
 class Ready(NamedTuple):
@@ -393,7 +410,9 @@ class Records:
             live = [
                 entry
                 for entry in entries
-                if is_live(entry.owner) and found.takes(slot, entry.owner)
+                if is_live(entry.owner)
+                and found.takes(slot, entry.owner)
+                and (known or _shows_no_other(entry.owner, slot))
             ]
             if not live:
                 continue
@@ -551,7 +570,7 @@ class Records:
             for number, value in values:
                 if (number, value) not in known and counts[number] <= wanted:
                     entry = Entry(number, value, owner, first=True)
-                    record = _without(_entries(records, key), entry)
+                    record = _without(_entries(records, key), entry, is_live)
                     self._put(records, key, record, entry, is_live)
 
     def _vary(self, noting: _Noting, combination: int) -> None:
@@ -559,7 +578,7 @@ class Records:
         self._list(noting, combination)
         records, words, owner, is_live = noting
         key, entry = words.key(combination), Entry(OWN, 0, owner, first=True)
-        self._put(records, key, _without(_entries(records, key), entry), entry, is_live)
+        self._put(records, key, _without(_entries(records, key), entry, is_live), entry, is_live)
 
     def _list(self, noting: _Noting, combination: int) -> None:
         """List a combination, unless enough clusters do."""
@@ -630,7 +649,7 @@ class Records:
         elif slot.value not in values:
             entries = [entry for entry in entries if entry.value not in (LEARNED, slot.value)]
             if len(entries) + 1 >= wanted_values(self._learn, slot.around):
-                if self._completes(slot, live):
+                if self._completes(slot, [e for e in live if _shows_no_other(e.owner, slot)]):
                     return  # too many clusters to merge at once
                 entries = live
             entry = Entry(slot.number, slot.value, owner, first)
@@ -738,6 +757,16 @@ def _entries(records: dict[int, list[Entry] | Slot], key: int) -> list[Entry]:
     return entries
 
 
-def _without(record: list[Entry], new: Entry) -> list[Entry]:
-    """Return the entries of a record that say something else than a new one."""
-    return [entry for entry in record if (entry.number, entry.value) != (new.number, new.value)]
+def _shows_no_other(owner: Slot, slot: WordSlot) -> bool:
+    """Return whether no other word than that of a slot varies in a cluster's pattern."""
+    return not owner.learned & ~(1 << slot.number % REPEATED)
+
+
+def _without(record: list[Entry], new: Entry, is_live: IsLive) -> list[Entry]:
+    """Return a record without what an entry replaces: the same of its cluster, or of the past."""
+    return [
+        entry
+        for entry in record
+        if (entry.number, entry.value) != (new.number, new.value)
+        or (entry.owner is not new.owner and is_live(entry.owner))
+    ]

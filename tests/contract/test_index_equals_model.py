@@ -454,7 +454,7 @@ class Model:
             entry
             for slot, entry in there
             if (entry.number, entry.value) == (slot.number, LEARNED)
-            and self.shows_no_other(slot, entry, shown)
+            and self.takes(keys, slot, entry, shown)
         ]
         if found := self.oldest(known + [e for fit in together.values() for e in fit]):
             return found, True
@@ -475,9 +475,22 @@ class Model:
                 found.learned |= 1 << entry.number
         return found, False
 
-    def shows_no_other(self, slot: WordSlot, entry: Entry, shown: int) -> bool:
-        """Whether the slot, and the variables of the cluster, are among those that are shown."""
-        return (1 << slot.number % 64 | self.open_one(entry.cluster).learned) & ~shown == 0
+    def may_merge(self, keys: Keys, learned: int, shown: int) -> bool:
+        """Whether variables are among those that are shown, or can be no combination with them."""
+        return learned & ~shown == 0 or not self.combination(keys, learned | shown)
+
+    def takes(self, keys: Keys, slot: WordSlot, entry: Entry, shown: int) -> bool:
+        learned = 1 << slot.number % 64 | self.open_one(entry.cluster).learned
+        return self.may_merge(keys, learned, shown)
+
+    def combination(self, keys: Keys, learned: int) -> int:
+        """The combination of variables; 0 if it cannot be one."""
+        low, rest = learned & (1 << 23) - 1, learned >> 23
+        bits = low | (1 << 23 if rest else 0)
+        repeated = {slot.number - 64 for slot in keys.slots if 64 <= slot.number < 112}
+        if rest not in (0, 1 << 25) or not is_possible(keys, bits) or repeated & {*numbers(low)}:
+            return 0
+        return bits
 
     def ready(
         self, query: Query, keys: Keys, together: dict[int, list[Entry]], shown: int
@@ -496,8 +509,15 @@ class Model:
             entries = [
                 entry
                 for entry in record
-                if entry.number == slot.number and self.shows_no_other(slot, entry, shown)
+                if entry.number == slot.number and self.takes(keys, slot, entry, shown)
             ]
+            if all(entry.value != LEARNED for entry in entries) and not any(
+                slot.number in numbers(bits) for bits in fitting
+            ):
+                bit = 1 << slot.number % 64
+                entries = [e for e in entries if not self.open_one(e.cluster).learned & ~bit]
+                others = [entry for entry in record if entry.number == OWN]
+                record = entries + others
             values = {entry.value for entry in entries} | {slot.value}
             wanted = wanted_values(self.match.learn, slot.around)
             if LEARNED in values:
@@ -524,8 +544,8 @@ class Model:
     def together(self, query: Query, keys: Keys) -> tuple[dict[int, list[Entry]], int]:
         """What may vary together in such a pattern; and, if it is known to, who fits.
 
-        Also the variables of the cluster that fits and shows the most, if these are two or more.
-        Who shows another one does not fit.
+        Also the variables of the cluster that fits and shows the most. Who shows another one does
+        not fit.
         """
         found: dict[int, list[Entry]] = {}
         listed = [e for anchor in range(3) for e in self.live(query, list_key(keys, anchor))]
@@ -534,35 +554,34 @@ class Model:
                 live = self.live(query, left_key(keys, bits))
                 found[bits] = live if any(e.number == OWN for e in live) else []
         widest = next((bits for bits, entries in found.items() if entries), 0)
-        if widest.bit_count() < 2:
+        if not widest:
             return found, -1
         shown = sum(1 << number % 64 for number in numbers(widest))
         for entry in found[widest]:
             shown |= self.open_one(entry.cluster).learned
         for bits, entries in found.items():
-            if bits & ~widest:
-                found[bits] = []
-            elif bits != widest:
-                found[bits] = [e for e in entries if not self.open_one(e.cluster).learned & ~shown]
+            own = sum(1 << number % 64 for number in numbers(bits))
+            if bits != widest:
+                found[bits] = [
+                    entry
+                    for entry in entries
+                    if self.may_merge(keys, own | self.open_one(entry.cluster).learned, shown)
+                ]
         return found, shown
 
     def note_together(
         self, query: Query, keys: Keys, together: dict[int, list[Entry]], cluster: Cluster
     ) -> None:
-        low, rest = cluster.learned & (1 << 23) - 1, cluster.learned >> 23
-        bits = low | (1 << 23 if rest else 0)
-        repeated = {slot.number - 64 for slot in keys.slots if 64 <= slot.number < 112}
-        if rest not in (0, 1 << 25) or not is_possible(keys, bits) or repeated & {*numbers(low)}:
-            return
-        if together.get(bits):
+        bits = self.combination(keys, cluster.learned)
+        if bits and together.get(bits):
             self.list_it(query, keys, bits, cluster.identity)
-        else:
+        elif bits:
             self.vary(query, keys, bits, cluster.identity)
             self.note_beside(query, keys, bits, cluster.identity)
 
     def vary(self, query: Query, keys: Keys, bits: int, cluster: int) -> None:
         self.list_it(query, keys, bits, cluster)
-        self.say(Entry(query.group, left_key(keys, bits), OWN, 0, cluster, True))
+        self.say(query, Entry(query.group, left_key(keys, bits), OWN, 0, cluster, True))
 
     def list_it(self, query: Query, keys: Keys, bits: int, cluster: int) -> None:
         first = min(set(range(49)) - {slot.number for slot in taken(keys, bits)})
@@ -574,10 +593,15 @@ class Model:
             self.entries = [entry for entry in self.entries if entry not in gone]
             self.entries.append(Entry(query.group, place, COMBINATION, bits, cluster, False))
 
-    def say(self, new: Entry) -> None:
-        """Add an entry in place of those that say the same."""
+    def say(self, query: Query, new: Entry) -> None:
+        """Add an entry in place of those that say the same of its cluster, or did in the past."""
         same = new.group, new.key, new.number, new.value
-        self.entries = [e for e in self.entries if (e.group, e.key, e.number, e.value) != same]
+        self.entries = [
+            entry
+            for entry in self.entries
+            if (entry.group, entry.key, entry.number, entry.value) != same
+            or (entry.cluster != new.cluster and self.open_one(entry.cluster).takes(query))
+        ]
         self.entries.append(new)
 
     def note_beside(self, query: Query, keys: Keys, bits: int, cluster: int) -> None:
@@ -603,7 +627,7 @@ class Model:
             for number, value in own - values:
                 if counts[number] <= wanted:
                     place = query.group, left_key(keys, more)
-                    self.say(Entry(*place, number, value, cluster, True))
+                    self.say(query, Entry(*place, number, value, cluster, True))
 
     def merge(self, identities: list[int]) -> Cluster:
         clusters = [self.open_one(identity) for identity in set(identities)]

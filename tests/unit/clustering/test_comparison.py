@@ -81,7 +81,8 @@ def test_the_verdict_agrees_with_merge(left: bytes, right: bytes, learn: int) ->
         (LEARNS, b"user ann wrote to the logs", b"user bob wrote to the images",
          ("They do not merge: the first has only 6 words, and with so few one different word "
           "is too many for Jaccard 0.9. They differ in 2 places: once 10 different words "
-          "were seen in each of these, they are variables of such lines, and they merge.")),
+          "were seen in each of these, and one of them is a variable by itself, all are, and they "
+          "merge.")),
         (LEARNS, b"user ann moved file from ann to disk", b"user bob moved file from bob to tape",
          ("They do not merge: the first has only 8 words, and with so few one different word "
           "is too many for Jaccard 0.9.")),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from stream_dedup.fingerprint.one_off import pack, pattern_keys, sequence_key
 from stream_dedup.index.base import Query
 from stream_dedup.index.memory import LazyHeap, MemoryIndex
 from stream_dedup.model import Position, Rule
+from tests.contract.test_learned_words import random_query
+from tests.effort import scaled
 
 
 @given(st.lists(st.tuples(st.integers(-(2**60), 2**60), st.integers(0, 2**64 - 1)), max_size=50))
@@ -108,6 +111,19 @@ def decided(queries: list[Query], size: int) -> tuple[MemoryIndex, list[bool]]:
         run(index.resolve(queries[start : start + size], 0))
         taught += index.taught
     return index, taught
+
+
+@pytest.mark.parametrize("seed", range(scaled(20)))
+def test_what_teaches_no_variable_may_be_left_out(seed: int) -> None:
+    chance, forever = random.Random(seed), Windows(idle_us=FOREVER_US, max_age_us=FOREVER_US)
+    recipe = Recipe(match=Match(k=3, jaccard=0.9, learn=chance.choice([2, 3, 5])))
+    whole, part = (MemoryIndex(recipe, windows=forever) for _ in range(2))
+    for offset in range(700):
+        query = random_query(chance, offset, offset)
+        (answer,) = run(whole.resolve([query], 0))
+        if whole.taught[0]:
+            (other,) = run(part.resolve([query], 0))
+            assert (other.cluster, other.learned) == (answer.cluster, answer.learned)
 
 
 @given(st.lists(PATTERNS, min_size=10, max_size=60), st.integers(1, 60))

@@ -67,6 +67,17 @@ def test_words_that_vary_together_are_said_once() -> None:
     assert [entry.owner for entry in found.together[0b11]] == [one]
 
 
+def test_what_other_clusters_say_stays() -> None:
+    records = Records(5)
+    one, other = (replace(cluster(number), one_off=pack(KEYS), learned=0b11) for number in (1, 2))
+    for owner in (one, other, other):
+        ready = NOTHING_READY._replace(alike={owner.cluster})
+        nothing = Found(None, False, [])
+        records.note_together(owner.one_off, owner, nothing, ready, lambda _: True)
+    found = records.find("", pack(KEYS), lambda _: True)
+    assert [entry.owner for entry in found.together[0b11]] == [one, other]
+
+
 def test_values_that_can_never_be_enough_are_not_noted() -> None:
     records = Records(5)
     words = PatternWords(array("Q", pack(pattern_keys(list(range(101, 121)), [False] * 20))))

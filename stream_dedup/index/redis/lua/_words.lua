@@ -308,9 +308,10 @@ do  -- a script has room for 200 local names
   -- than those of patterns, so what waits to be written does not matter here.
 
   local SUMS = 2 ^ SUM_BITS
+  local SAID_BYTES = ENTRY_ID_AT - 1  -- number and value of an entry
   -- In commands: of a pattern whose shape is listed, of a combination that it is tried with, of values noted
-  -- beside one.
-  local SHAPE_WORK, TRIED_WORK, NOTED_WORK = 5, 3, 1
+  -- beside one, of an entry that is read there.
+  local WORK = {shape = 5, tried = 3, noted = 1, read = 0.2}
   local NO_VALUE = string.rep('\0', ENTRY_VALUE_BYTES)
 
   local function number_of(value)
@@ -356,7 +357,7 @@ do  -- a script has room for 200 local names
         if place > 0 then
           local number = byte(entry) - FIRST_NUMBER
           local slot = {number = number, entry = entry, bits = assigned * ALL_ASSIGNED, amount = 0, product = 0,
-            value = sub(entry, ENTRY_VALUE_AT, ENTRY_ID_AT - 1)}
+            said = sub(entry, 1, SAID_BYTES), value = sub(entry, ENTRY_VALUE_AT, ENTRY_ID_AT - 1)}
           if number < COMBINED_WORDS then slot.bits = slot.bits + 2 ^ number end
           slots[place] = slot
           if number < REPEATED then
@@ -504,22 +505,35 @@ do  -- a script has room for 200 local names
     return count
   end
 
+  -- The words of a combination, as `combination_of` takes them.
+  local function learned_of(combination)
+    if combination < ALL_ASSIGNED then return combination end
+    return combination - ALL_ASSIGNED + 2 ^ (ASSIGNED - REPEATED)
+  end
+
   -- Whether a slot is one of a combination.
   local function is_in(combination, number)
     if number == ASSIGNED then return combination >= ALL_ASSIGNED end
     return number < COMBINED_WORDS and band(combination, 2 ^ number) ~= 0
   end
 
-  -- Whether variables are among those that the pattern of the cluster shows that fits and shows the most.
-  local function shows_no_other(q, learned)
-    if not q.shown then return true end
-    local low, high = learned % ALL_ASSIGNED, math.floor(learned / ALL_ASSIGNED)
-    return band(low, q.shown[1]) == low and band(high, q.shown[2]) == high
+  -- All variables of two, in halves that fit in 32 bits.
+  local function either(one, other)
+    return bor(math.floor(one / ALL_ASSIGNED), math.floor(other / ALL_ASSIGNED)) * ALL_ASSIGNED
+      + bor(one % ALL_ASSIGNED, other % ALL_ASSIGNED)
   end
 
-  -- Likewise a slot, and those of a cluster.
+  -- Whether a cluster that shows these variables merges with the one that fits. So it does where its own and
+  -- theirs can be no combination.
+  local function may_merge(q, learned)
+    if not q.shown then return true end
+    local all = either(q.shown, learned)
+    return all == q.shown or combination_of(words_of(q), all) == 0
+  end
+
+  -- Likewise one that has an entry for a slot.
   local function takes(q, slot, c)
-    return shows_no_other(q, 2 ^ (slot.number % REPEATED)) and shows_no_other(q, c[C_LEARNED])
+    return may_merge(q, either(2 ^ (slot.number % REPEATED), c[C_LEARNED]))
   end
 
   -- Find the combinations that a pattern may have, and of each the entries of the clusters that it fits.
@@ -536,7 +550,7 @@ do  -- a script has room for 200 local names
       local packed = lists[i].packed
       for at = 1, #packed, ENTRY_BYTES do
         if byte(packed, at) == COMBINATION then
-          local combination = number_of(sub(packed, at + ENTRY_VALUE_AT - 1, at + ENTRY_ID_AT - 2))
+          local combination = number_of(sub(packed, at + ENTRY_VALUE_AT - 1, at + SAID_BYTES - 1))
           local words = count_bits(combination)
           local of_words = listed[words] or {}
           listed[words], most = of_words, math.max(most, words)
@@ -559,7 +573,7 @@ do  -- a script has room for 200 local names
         end
       end
     end
-    work = work + SHAPE_WORK + #fields * TRIED_WORK
+    work = work + WORK.shape + #fields * WORK.tried
     if #fields == 0 then return end
     q.combinations, q.together = combinations, {}
     local records = records_at(fields, q.group_hash)
@@ -579,22 +593,15 @@ do  -- a script has room for 200 local names
     local first = 1  -- of those that fit the one of the most words
     while first <= #combinations and #q.together[first] == 0 do first = first + 1 end
     local widest = combinations[first]
-    if not widest or count_bits(widest) < LEAST_WIDE then return end
-    local low, high = widest % ALL_ASSIGNED, is_in(widest, ASSIGNED) and 2 ^ (ASSIGNED - REPEATED) / ALL_ASSIGNED or 0
-    for j = 1, #q.together[first] do
-      local learned = q.together[first][j].cluster[C_LEARNED]
-      low, high = bor(low, learned % ALL_ASSIGNED), bor(high, math.floor(learned / ALL_ASSIGNED))
-    end
-    q.shown = {low, high}
-    for i = 1, #combinations do
-      local combination, entries = combinations[i], q.together[i]
-      if band(combination, widest) ~= combination then
-        q.together[i] = NONE
-      elseif combination ~= widest then
-        q.together[i] = {}
-        for j = 1, #entries do
-          if shows_no_other(q, entries[j].cluster[C_LEARNED]) then table.insert(q.together[i], entries[j]) end
-        end
+    if not widest then return end
+    local shown = learned_of(widest)
+    for j = 1, #q.together[first] do shown = either(shown, q.together[first][j].cluster[C_LEARNED]) end
+    q.shown = shown
+    for i = first + 1, #combinations do
+      local learned, entries = learned_of(combinations[i]), q.together[i]
+      if #entries > 0 then q.together[i] = {} end
+      for j = 1, #entries do
+        if may_merge(q, either(learned, entries[j].cluster[C_LEARNED])) then table.insert(q.together[i], entries[j]) end
       end
     end
   end
@@ -661,6 +668,21 @@ do  -- a script has room for 200 local names
       end
     end
     return best, false
+  end
+
+  -- Whether no other word than that of a slot varies in a cluster's pattern.
+  local function shows_only(c, slot)
+    return c[C_LEARNED] == 0 or c[C_LEARNED] == 2 ^ (slot.number % REPEATED)
+  end
+
+  -- The entries of a slot, of clusters that show no other variable.
+  local function entries_alone(record, slot, live)
+    local entries, found = {}, entries_of(record, slot.number)
+    for i = 1, #found do
+      local c = live(found[i], record)
+      if c and shows_only(c, slot) then entries[#entries + 1] = found[i] end
+    end
+    return entries
   end
 
   -- Whether the slot's value is the last one that is wanted.
@@ -730,7 +752,7 @@ do  -- a script has room for 200 local names
         local entries = {}
         for j = 1, #found do
           local c = live(found[j], record)
-          if c and takes(q, slot, c) then entries[#entries + 1] = found[j] end
+          if c and takes(q, slot, c) and (known or shows_only(c, slot)) then entries[#entries + 1] = found[j] end
         end
         if #entries > 0 and (known or completes(slot, entries)) then
           if not known then
@@ -832,7 +854,7 @@ do  -- a script has room for 200 local names
       elseif not (noted and live(noted, record)) then
         local wanted = wanted_values(slot.around)
         local full = count + 1 >= wanted and count_open(found, slot.value, record, live) + 1 >= wanted
-        if not (full and completes(slot, live_entries(record, slot.number, live))) then
+        if not (full and completes(slot, entries_alone(record, slot, live))) then
           if full or known or noted then
             filter(record, function(entry)
               if entry.number ~= slot.number then return true end
@@ -845,12 +867,14 @@ do  -- a script has room for 200 local names
     end
   end
 
-  -- Put an entry in place of those that say the same, and do not count for the event.
+  -- Put an entry in place of those that say the same, and are of its cluster or do not count for the event.
   local function put_instead(record, c, number, value, first, live)
     local found = entries_of(record, number)
     for i = 1, #found do
-      if found[i].value == value and not live(found[i], record) then
-        filter(record, function(entry) return entry.number ~= number or entry.value ~= value or live(entry, record) end)
+      if found[i].value == value and (found[i].id == c.id or not live(found[i], record)) then
+        filter(record, function(entry)
+          return entry.number ~= number or entry.value ~= value or entry.id ~= c.id and live(entry, record)
+        end)
         break
       end
     end
@@ -884,16 +908,22 @@ do  -- a script has room for 200 local names
     put_instead(record, c, OWN, NO_VALUE, true, live)
   end
 
-  -- The values of a record, after their numbers, and how many each number has.
+  -- The numbers and values of a record, as they begin entries, and how many values each number has. A record may
+  -- be full of them, so no tables are made.
   local function values_of(record, live)
-    local known, counts = {}, {}
-    for at = 1, #record.packed, ENTRY_BYTES do
-      local entry = unpack_entry(record.packed, at)
-      local value = entry.number .. entry.value
-      if not known[value] and live(entry, record) then
-        known[value], counts[entry.number] = true, (counts[entry.number] or 0) + 1
+    local packed, known, counts, alive = record.packed, {}, {}, {}
+    for at = 1, #packed, ENTRY_BYTES do
+      local said = sub(packed, at, at + SAID_BYTES - 1)
+      if not known[said] then
+        local id = sub(packed, at + SAID_BYTES, at + ENTRY_BYTES - 1)
+        if alive[id] == nil then alive[id] = live({id = id}, record) and true or false end
+        if alive[id] then
+          local number = byte(said) % FIRST_NUMBER
+          known[said], counts[number] = true, (counts[number] or 0) + 1
+        end
       end
     end
+    work = work + #packed / ENTRY_BYTES * WORK.read
     return known, counts
   end
 
@@ -921,7 +951,7 @@ do  -- a script has room for 200 local names
           local least = wanted
           for j = 1, #noted do
             local number = noted[j].number
-            counts[number] = (counts[number] or 0) + (known[number .. noted[j].value] and 0 or 1)
+            counts[number] = (counts[number] or 0) + (known[noted[j].said] and 0 or 1)
             least = math.min(least, counts[number])
           end
           if least == wanted then
@@ -929,14 +959,14 @@ do  -- a script has room for 200 local names
           else
             for j = 1, #noted do
               local number, value = noted[j].number, noted[j].value
-              if not known[number .. value] and counts[number] <= wanted then
+              if not known[noted[j].said] and counts[number] <= wanted then
                 put_instead(record, c, number, value, true, live)
               end
             end
           end
         end
       end
-      work = work + NOTED_WORK
+      work = work + WORK.noted
     end
   end
 
@@ -964,8 +994,9 @@ do  -- a script has room for 200 local names
     end
   end
 
-  -- Let the records that say more of a cluster than values name another one, as far as that has room, of so many
-  -- that are looked at. Those left over are purged with the cluster. Returns how many more may be looked at.
+  -- Let the records that say more of a cluster than values name another one, as far as that has room, and remove
+  -- its values; of so many that are looked at. Those left over are purged with the cluster. Returns how many more
+  -- may be looked at.
   function move_records(group_hash, loser, root, looks)
     local keys, left, fields = loser[C_RECORD_KEYS], {}, {}
     write_patterns()
@@ -994,12 +1025,8 @@ do  -- a script has room for 200 local names
               moved[#moved + 1] = entry
             end
           end
-          if follows then
-            change(record, table.concat(moved))
-            if not named then add_key(root, key) end
-          else
-            left[#left + 1] = key
-          end
+          change(record, table.concat(moved))
+          if follows and not named then add_key(root, key) end
         end
       else
         left[#left + 1] = key
@@ -1025,11 +1052,14 @@ do  -- a script has room for 200 local names
   -- to live.
   function write_records()
     write_patterns()
-    local writes, written = {}, {}
+    local writes, written, removed = {}, {}, {}
     for _, record in pairs(changed_records) do
       local packed = record.packed
       if packed == '' then
-        if record.stored then call('HDEL', record.slice, record.field) end
+        if record.stored then
+          removed[record.slice] = removed[record.slice] or {}
+          table.insert(removed[record.slice], record.field)
+        end
       elseif packed ~= record.stored then
         local of_slice = writes[record.slice]
         if not of_slice then
@@ -1038,6 +1068,11 @@ do  -- a script has room for 200 local names
         end
         of_slice[#of_slice + 1] = record.field
         of_slice[#of_slice + 1] = packed
+      end
+    end
+    for slice, fields in pairs(removed) do
+      for at = 1, #fields, MAX_FIELDS do
+        call('HDEL', slice, unpack(fields, at, math.min(at + MAX_FIELDS - 1, #fields)))
       end
     end
     for from = 1, #written, AT_ONCE do

@@ -23,7 +23,7 @@
 --       in all. Twenty a call. If words are learned, two more for each of some three slices
 --       of records; two for what varies together, if anything is listed for its shape, and some four for each
 --       combination beside which it is noted; some ten for a cluster that merges, one for each of its names,
---       two for each record that names it.
+--       and three for each slice of the records that name it.
 local reply = lost()
 if reply then return reply end
 
@@ -695,7 +695,7 @@ local function resolve_all()
       fingerprint = fingerprint, sketch = sketch, group = group, position = position, members = members,
       mirrored = mirrored, near = #members > 0, inserted = false, words = 0, plain = false,
       slices = 0, keys_at = 0, places_at = 0, places = false, slots = false, own_record = false, group_hash = false,
-      varying = false, combinations = false, together = false, fits = false,
+      varying = false, combinations = false, together = false, fits = false, shown = false,
       owners = false, crowds = 0, compared = false, similarities = false,
       in_tables = #members > 0 and 2 ^ tables - 1 or 0}
     if learn > 0 then words_at = unpack_pattern(q, words_at) end
