@@ -10,7 +10,7 @@ at which lines are matched:
 * by the index: one more word differs, and the second comes in a later batch;
 * one word more: the second has one more word;
 * learned: one more word differs, in a place where other lines had six values before;
-* learned together: two more words differ, in two such places.
+* learned together: two more words differ, in two places where other lines had ten values each.
 
 A check that nothing merges would also pass where nothing could. So the first pairs are made a
 second time with the outcome, level or status left equal: the share of those that merge is given
@@ -40,8 +40,8 @@ MIN_WORDS, MAX_WORDS = 5, 40
 _BYTES = 600
 """Random bytes for a line: enough for the words of the longest and for the values of a place."""
 
-_VALUES = 6
-"""Values of a place before a pair of the last two stages comes."""
+_VALUES = {1: 6, 2: 10}
+"""Values of each place before a pair of the last two stages comes, by the number of places."""
 
 _SHARED = 5
 """Pairs of such a stage that share them."""
@@ -155,15 +155,19 @@ class _Part:
         """Put lines that show so many words of a line to vary; return that line."""
         base = self._base(places)
         row = self._put(self.first, base, base.outcome)
-        for place in range(places):
-            for value in base.values[places:]:
-                self._put(self.first, base.with_word(value, place), base.outcome)
+        values = base.values[places:]
+        for value in values[: _VALUES[1]]:
+            self._put(self.first, base.with_word(value, 0), base.outcome)
+        if places == 2:
+            for value, other in zip(values, values[1:] + values[:1], strict=True):
+                both = base.with_word(value, 0).with_word(other, 1)
+                self._put(self.first, both, base.outcome)
         return base, row
 
     def _base(self, places: int = 1) -> _Base:
         rng = self._rng
         words = rng.randbytes(_BYTES).translate(_LETTERS).decode().split()
-        values = words[-_VALUES - places :]
+        values = words[-_VALUES[places] - places :]
         del words[rng.randint(MIN_WORDS, MAX_WORDS) - 1 :]  # the outcome is one
         at, changed = rng.randrange(len(words) + 1), rng.sample(range(len(words)), places)
         return _Base(words, at, changed, values, rng.choice(_ALL))

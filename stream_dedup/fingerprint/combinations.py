@@ -11,7 +11,7 @@ lines have in common in any case:
 
 - the *shape* (`one_off.Keys.shape`): the number of words, where placeholders are, and the words
   that never vary;
-- the *anchor*: the first word that is left. It is one of the first `ANCHORS` words.
+- an *anchor*: the first word that is left, or the second, of the first `ANCHORS` words.
 
 Each word has a number and a value of 23 bits (`one_off.WordSlot`). With a factor f, and a factor
 f_i for each word, all odd and of 29 bits, the key without the words of a combination is
@@ -62,7 +62,10 @@ ALL_ASSIGNED = 1 << COMBINED_WORDS
 """The bit of all assigned words."""
 
 ANCHORS = 3
-"""So many words, the first ones, may be the anchor."""
+"""So many words, the first ones, may be anchors."""
+
+MOST_ANCHORS = 2
+"""So many anchors a combination has: where the first word varies, too, it is found by the next."""
 
 LEAST_LEFT = 3
 """So many words of a pattern are left: fewer say too little."""
@@ -180,10 +183,11 @@ class PatternWords:
         """Return whether enough words are left without those of a combination."""
         return self._are_left(self._words_of(combination))
 
-    def list_key(self, combination: int) -> int:
-        """Return the key under which a combination is listed."""
-        anchor = _anchor(self._words_of(combination))
-        return _list_key(self._shape, anchor, self._value(anchor))
+    def list_keys_of(self, combination: int) -> list[int]:
+        """Return the keys under which a combination is listed: of its anchors."""
+        taken = {word.number for word in self._words_of(combination)}
+        anchors = [number for number in range(ANCHORS) if number not in taken][:MOST_ANCHORS]
+        return [_list_key(self._shape, anchor, self._value(anchor)) for anchor in anchors]
 
     def key(self, combination: int) -> int:
         """Return the key of the pattern without the words of a combination."""

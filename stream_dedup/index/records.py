@@ -583,15 +583,16 @@ class Records:
     def _list(self, noting: _Noting, combination: int) -> None:
         """List a combination, unless enough clusters do."""
         records, words, owner, is_live = noting
-        key = words.list_key(combination)
-        record = _entries(records, key)
-        same = [e for e in record if e.value == combination and is_live(e.owner)]
-        if len(same) >= MAX_LISTED or len(owner.records) >= MAX_RECORDS:
-            return
-        if all(entry.owner is not owner for entry in same):
-            kept = [e for e in record if e.value != combination or is_live(e.owner)]
-            self._put(records, key, kept, Entry(COMBINATION, combination, owner, False), is_live)
-            self._listed[shape_number(key)] = True
+        for key in words.list_keys_of(combination):
+            record = _entries(records, key)
+            same = [e for e in record if e.value == combination and is_live(e.owner)]
+            if len(same) >= MAX_LISTED or len(owner.records) >= MAX_RECORDS:
+                continue
+            if all(entry.owner is not owner for entry in same):
+                kept = [e for e in record if e.value != combination or is_live(e.owner)]
+                entry = Entry(COMBINATION, combination, owner, first=False)
+                self._put(records, key, kept, entry, is_live)
+                self._listed[shape_number(key)] = True
 
     def learn(
         self, group: str, seen: Iterable[Seen], owner: Slot, ready: Ready, is_live: IsLive

@@ -584,8 +584,11 @@ class Model:
         self.say(query, Entry(query.group, left_key(keys, bits), OWN, 0, cluster, True))
 
     def list_it(self, query: Query, keys: Keys, bits: int, cluster: int) -> None:
-        first = min(set(range(49)) - {slot.number for slot in taken(keys, bits)})
-        place = list_key(keys, first)
+        gone = {slot.number for slot in taken(keys, bits)}
+        for anchor in [number for number in range(3) if number not in gone][:2]:
+            self.list_under(query, list_key(keys, anchor), bits, cluster)
+
+    def list_under(self, query: Query, place: object, bits: int, cluster: int) -> None:
         same = [entry for entry in self.live(query, place) if entry.value == bits]
         if len(same) < MAX_LISTED and all(entry.cluster != cluster for entry in same):
             past = [e for e in self.entries if e.group == query.group and e.key == place]

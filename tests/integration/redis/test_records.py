@@ -118,7 +118,7 @@ def test_clusters_with_many_records_merge_with_bounded_work(make_redis: MakeRedi
             return merged, called, [len(each) // KEY_BYTES for each in record_keys(redis)]
 
     merged, called, records = asyncio.run(merge())
-    assert (merged, records) == (3, [42 + 3 * 43 + 62])
+    assert (merged, records) == (3, [42 + 3 * 43 + 63])
     assert called < 42 + 128  # records of a slice are read at once
 
 

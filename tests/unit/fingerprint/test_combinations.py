@@ -81,8 +81,11 @@ def test_a_combination_is_listed_where_its_lines_look() -> None:
         (0b11, "role eve uploaded a file to logs"),
     ):
         assert ours.combination(combination) == combination
-        assert ours.list_key(combination) in list_keys(numbers(other))
-    assert ours.list_key(USER) not in list_keys(numbers("role bob uploaded a file to logs"))
+        assert set(ours.list_keys_of(combination)) <= set(list_keys(numbers(other)))
+    first, second = ours.list_keys_of(USER)  # by "user", and by "uploaded"
+    keys = list_keys(numbers("role bob uploaded a file to logs"))
+    assert (first in keys, second in keys) == (False, True)
+    assert len(ours.list_keys_of(0b11)) == 1  # the first words vary, so one anchor is left
     for key in list_keys(numbers(LINE)):
         assert shape_number(key) == shape_number(shape_key(numbers(LINE))) < SHAPE_NUMBERS
 

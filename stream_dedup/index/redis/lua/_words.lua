@@ -883,21 +883,28 @@ do  -- a script has room for 200 local names
 
   -- List a combination, unless enough clusters do.
   local function list(q, p, combination, c, live)
-    local value, count = value_of(combination), 0
-    local record = records_at({list_field(q, anchor_of((taken_by(p, combination))))}, q.group_hash)[1]
-    forget_former(record, c)
-    local at = string.find(record.packed, string.char(COMBINATION) .. value .. c.id, 1, true)
-    if at and at % ENTRY_BYTES == 1 then return end  -- most often
-    local listed = entries_of(record, COMBINATION)
-    for i = 1, #listed do
-      if listed[i].value == value and live(listed[i], record) then
-        if listed[i].id == c.id then return end
-        count = count + 1
+    local value, taken, fields = value_of(combination), taken_by(p, combination), {}
+    for anchor = 0, ANCHORS - 1 do
+      if not taken[anchor] and #fields < MOST_ANCHORS then fields[#fields + 1] = list_field(q, anchor) end
+    end
+    local records = records_at(fields, q.group_hash)
+    for i = 1, #records do
+      local record = records[i]
+      forget_former(record, c)
+      local at = string.find(record.packed, string.char(COMBINATION) .. value .. c.id, 1, true)
+      if not at or at % ENTRY_BYTES ~= 1 then  -- else it is listed, as most often
+        local listed, count = entries_of(record, COMBINATION), 0
+        for j = 1, #listed do
+          if listed[j].value == value and live(listed[j], record) then
+            count = listed[j].id == c.id and MAX_LISTED or count + 1
+          end
+        end
+        if count < MAX_LISTED and has_room(c, 1) then
+          note_shape(q)
+          put_instead(record, c, COMBINATION, value, false, live)
+        end
       end
     end
-    if count >= MAX_LISTED or not has_room(c, 1) then return end
-    note_shape(q)
-    put_instead(record, c, COMBINATION, value, false, live)
   end
 
   -- Note that the words of a combination vary in a cluster's pattern.
