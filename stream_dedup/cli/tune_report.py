@@ -170,13 +170,14 @@ class ReportView:
     def _places(self) -> Iterator[str]:
         if not self._open:
             return
-        yield "Places where words differ, but too few to be a variable, shown as <*>:"
+        yield "Places where words differ that are no variables, shown as <*>:"
         for place in self._open[:PLACES_SHOWN]:
             yield f"  {place.pattern}"
-            yield (
-                f"      {len(place.values)} of {place.wanted} words in "
-                f"{counted(place.events, 'event')}: {_values(list(place.counts.items()))}"
-            )
+            words = f"{len(place.values)} of {place.wanted} words"
+            if len(place.values) >= place.wanted:
+                words = f"{len(place.values)} words, apart by other variables,"
+            events = counted(place.events, "event")
+            yield f"      {words} in {events}: {_values(list(place.counts.items()))}"
         if len(self._open) > PLACES_SHOWN:
             yield f"  and {counted(len(self._open) - PLACES_SHOWN, 'place')} more"
             apart = self.report.words.words_apart().most_common()
