@@ -536,6 +536,24 @@ do  -- a script has room for 200 local names
     return may_merge(q, either(2 ^ (slot.number % REPEATED), c[C_LEARNED]))
   end
 
+  -- Leave out the clusters that stay apart, of those that a pattern fits.
+  local function narrow(q)
+    local first = 1  -- the one of the most words
+    while first <= #q.together and #q.together[first] == 0 do first = first + 1 end
+    if first > #q.together then return end
+    local shown = learned_of(q.combinations[first])
+    for j = 1, #q.together[first] do shown = either(shown, q.together[first][j].cluster[C_LEARNED]) end
+    q.shown = shown
+    for i = first + 1, #q.together do
+      local learned, kept = learned_of(q.combinations[i]), {}
+      for j = 1, #q.together[i] do
+        local entry = q.together[i][j]
+        if may_merge(q, either(learned, entry.cluster[C_LEARNED])) then kept[#kept + 1] = entry end
+      end
+      q.together[i] = kept
+    end
+  end
+
   -- Find the combinations that a pattern may have, and of each the entries of the clusters that it fits.
   local function find_together(q, live)
     q.combinations, q.together, q.fits = NONE, NONE, false
@@ -578,9 +596,8 @@ do  -- a script has room for 200 local names
     q.combinations, q.together = combinations, {}
     local records = records_at(fields, q.group_hash)
     for i = 1, #records do
-      local record, entries, found = records[i], {}, {}
-      local known = #live_entries(record, OWN, live) > 0
-      if known then
+      local record, found = records[i], {}
+      if #live_entries(record, OWN, live) > 0 then
         for at = 1, #record.packed, ENTRY_BYTES do
           local entry = unpack_entry(record.packed, at)
           entry.cluster = live(entry, record)
@@ -590,20 +607,7 @@ do  -- a script has room for 200 local names
       end
       q.together[i] = found
     end
-    local first = 1  -- of those that fit the one of the most words
-    while first <= #combinations and #q.together[first] == 0 do first = first + 1 end
-    local widest = combinations[first]
-    if not widest then return end
-    local shown = learned_of(widest)
-    for j = 1, #q.together[first] do shown = either(shown, q.together[first][j].cluster[C_LEARNED]) end
-    q.shown = shown
-    for i = first + 1, #combinations do
-      local learned, entries = learned_of(combinations[i]), q.together[i]
-      if #entries > 0 then q.together[i] = {} end
-      for j = 1, #entries do
-        if may_merge(q, either(learned, entries[j].cluster[C_LEARNED])) then table.insert(q.together[i], entries[j]) end
-      end
-    end
+    narrow(q)
   end
 
   -- The cluster of a pattern, and whether one of its own words is a known variable. `live` returns the
