@@ -72,9 +72,10 @@ Most records hold one entry, of the pattern that opened a cluster. Such a record
 slot itself, which keeps the keys of the pattern; the entry is made when it is asked for. So all
 records of a pattern are noted at once, and take no memory but their places in the dictionary.
 
-Limits: `MAX_ENTRIES` of a record, one less than the wanted values of a slot, `MAX_RECORDS` that
-name a cluster, `MAX_MERGED` clusters that one event merges and `MAX_MOVED` of their records,
-`MAX_COMBINATIONS` that are tried for a pattern and `MAX_ASSUMED` beside which its values are noted.
+Limits: `MAX_ENTRIES` of a record, one value less than a slot wants and as many as each word of a
+combination does, `MAX_RECORDS` that name a cluster, `MAX_MERGED` clusters that one event merges and
+`MAX_MOVED` of their records, `MAX_COMBINATIONS` that are tried for a pattern and `MAX_ASSUMED`
+beside which its values are noted.
 """
 
 from __future__ import annotations
