@@ -78,13 +78,18 @@ class Prometheus(Daemon):
         except OSError:
             return False  # not yet listening, or reading its data
 
-    def query(self, expression: str) -> list[Sample]:
-        """What an expression is now, as an instant vector or a scalar.
+    def query(self, expression: str, at_s: float | None = None) -> list[Sample]:
+        """What an expression is, as an instant vector or a scalar.
+
+        Args:
+            expression: PromQL.
+            at_s: when, in Unix seconds; None is now.
 
         Raises:
             ServiceError: it is not PromQL, or cannot be evaluated.
         """
-        data = self.get("query", query=expression)
+        when = {} if at_s is None else {"time": f"{at_s:.3f}"}
+        data = self.get("query", query=expression, **when)
         if data["resultType"] == "scalar":
             return [Sample({}, float(data["result"][1]))]
         return [Sample(each["metric"], float(each["value"][1])) for each in data["result"]]
