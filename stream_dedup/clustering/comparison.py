@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stream_dedup.clustering.learning import (
+    LEAST_COMMON,
     LEAST_SAME,
+    MANY_COMMON,
     MAX_ENTRIES,
     may_be_missing,
     wanted_together,
@@ -23,7 +25,7 @@ from stream_dedup.fingerprint.combinations import COMBINED_WORDS, PatternWords
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.minhash import chance_of_equality, lookup_keys
-from stream_dedup.fingerprint.one_off import ASSIGNED, REPEATED, WordSlot, unpack
+from stream_dedup.fingerprint.one_off import ASSIGNED, REPEATED, Keys, WordSlot, unpack
 from stream_dedup.fingerprint.reference import Feature, ReferenceKernel, Taken
 from stream_dedup.fingerprint.simhash import votes
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
@@ -92,6 +94,41 @@ class Bit:
     shared: int
     left_only: list[tuple[bytes, int]]
     right_only: list[tuple[bytes, int]]
+
+
+@dataclass(frozen=True)
+class _WordMore:
+    """What one of two events has more.
+
+    Attributes:
+        name: which of the two.
+        slot: the word, in its pattern.
+        other: the other one's pattern.
+    """
+
+    name: str
+    slot: WordSlot
+    other: Keys
+
+    @property
+    def may_be_missing(self) -> bool:
+        """Whether they belong together all the same."""
+        return may_be_missing(self.slot.number, self.other.words + 1, self.other.gaps)
+
+    @property
+    def why_apart(self) -> str:
+        """Why they do not."""
+        common, has_placeholder = self.other.words, self.other.gaps >> self.slot.number & 1
+        least = LEAST_COMMON if has_placeholder else MANY_COMMON
+        if self.slot.number == 0:
+            return "the first one, which is never missing"
+        if self.slot.number == common and not has_placeholder:
+            return "the last one, and the other has no placeholder there"
+        there = "a" if has_placeholder else "no"
+        return (
+            f"where the other has {there} placeholder; {common} others are common, and {least} are "
+            "needed"
+        )
 
 
 class Inspector:
@@ -230,10 +267,10 @@ class Comparison:
         left, right = unpack(ours), unpack(theirs)
         if left.own == right.own and left.words >= LEAST_SAME:
             return "their words are equal, in order"
-        for more, less, name in ((left, right, "first"), (right, left, "second")):
-            for slot in more.slots:
-                if slot.key == less.own and may_be_missing(slot.number, more.words):
-                    return f"the {name} has one word more, and all {less.words} others are common"
+        if (more := self._one_word_more) and more.may_be_missing:
+            return (
+                f"the {more.name} has one word more, and all {more.slot.around} others are common"
+            )
         if self.wanted_words == 2:  # theirs
             return f"they differ {self._where}, and two words make it a variable"
         return ""
@@ -262,6 +299,21 @@ class Comparison:
         varying = sum(1 << number for number in differing)
         both = (PatternWords(array("Q", packed)).combination(varying) for packed in (ours, theirs))
         return len(differing) if all(both) else 0
+
+    @cached_property
+    def _one_word_more(self) -> _WordMore | None:
+        """The word that one of them has more, if that is all in which their words differ."""
+        ours, theirs = self.left.numbers.one_off(0), self.right.numbers.one_off(0)
+        if not ours or not theirs:
+            return None
+        left, right = unpack(ours), unpack(theirs)
+        found = [
+            _WordMore(name, slot, other)
+            for more, other, name in ((left, right, "first"), (right, left, "second"))
+            for slot in more.slots
+            if slot.key == other.own and slot.number < REPEATED
+        ]
+        return max(found, key=lambda more: more.may_be_missing, default=None)
 
     @cached_property
     def _common_slots(self) -> list[WordSlot]:
@@ -306,6 +358,12 @@ class Comparison:
                 f"{verdict} They differ in {self.differing_places} places: once "
                 f"{wanted_together(self.recipe.match.learn)} different words were seen in each of "
                 "these, and one of them is a variable by itself, all are, and they merge."
+            )
+        if not wanted and (more := self._one_word_more):
+            wanted = wanted_values(self.recipe.match.learn, more.slot.around)
+            return (
+                f"{verdict} The {more.name} has one word more: {more.why_apart}. Once {wanted} "
+                "different words were seen there, it is a variable, and they merge."
             )
         if not wanted:
             return verdict

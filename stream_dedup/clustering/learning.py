@@ -48,8 +48,12 @@ LEAST_SAME = 4
 """So many words are enough to know a pattern by."""
 
 LEAST_COMMON = 3
-"""So many words in common let another one be missing; one more if it is the last. The first word
-says what happened, so it is never missing."""
+"""So many words in common let another one be missing where a placeholder is in its place: ``rhost=
+example.com`` and ``rhost=10.0.0.1``. The first word says what happened, so it is never missing."""
+
+MANY_COMMON = 6
+"""So many let a word be missing with nothing in its place. But the last word says how it ended, so
+it is not: ``session closed``, ``session closed unexpectedly``."""
 
 FEW_AROUND = 2
 """Between so few words, twice as many values are wanted; beside a single one, four times."""
@@ -83,7 +87,17 @@ def wanted_together(learn: int) -> int:
     return 2 * learn
 
 
-def may_be_missing(number: int, words: int) -> bool:
-    """Return whether a word may be missing, by its number in the longer pattern of so many."""
-    common = LEAST_COMMON + (number == words - 1)
-    return 0 < number < REPEATED and words - 1 >= common
+def may_be_missing(number: int, words: int, gaps: int) -> bool:
+    """Return whether two patterns belong together of which one has a word more.
+
+    Args:
+        number: of the word, in the longer pattern.
+        words: how many the longer pattern has.
+        gaps: where placeholders are in the shorter one (`one_off.gaps_of`); `one_off.ALL_GAPS`
+            where its pattern shows that any word may be.
+    """
+    if not 0 < number < REPEATED:
+        return False
+    if gaps >> number & 1:
+        return words - 1 >= LEAST_COMMON
+    return words - 1 >= MANY_COMMON and number < words - 1

@@ -315,6 +315,7 @@ cdef size_t _MAX_GROUP = MAX_GROUP
 cdef uint64_t KEY_BASE = one_off.KEY_BASE
 cdef uint64_t MOST32 = 0xFFFFFFFF
 cdef size_t ASSIGNED_WORDS = one_off.ASSIGNED
+cdef uint64_t GAPS = one_off.ALL_GAPS
 cdef size_t LEAST_LETTERS = lines.LEAST_LETTERS
 cdef uint64_t NO_WORD = ~<uint64_t>0
 cdef uint64_t LEAST_MASK = ~<uint64_t>0 << (64 - <int>one_off.LEAST_BITS)
@@ -1026,6 +1027,7 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
         note_least(least, words[i])
         shape = shape * KEY_BASE + (words[i] if fixed >> i & 1 else 0)
     shape = finish((shape + gaps) * KEY_BASE + count)
+    shape = shape & ~GAPS | gaps & GAPS
     slots.at[slots.count] = key_of(head[count], count, least, NO_WORD)
     slots.at[slots.count + 1] = count | shape << 8
     slots.count += 2

@@ -72,6 +72,12 @@ LEAST_BITS = 16
 SHAPE_BITS = 56
 """Of a shape."""
 
+GAP_BITS = VALUE_BITS
+"""The low bits of a shape: where placeholders are, as far as that many words."""
+
+ALL_GAPS = (1 << GAP_BITS) - 1
+"""Placeholders everywhere."""
+
 _BYTE = 0xFF
 
 
@@ -90,6 +96,11 @@ class Keys(NamedTuple):
     words: int
     slots: list[WordSlot]
     shape: int = 0
+
+    @property
+    def gaps(self) -> int:
+        """Where placeholders are: see `gaps_of`."""
+        return self.shape & ALL_GAPS
 
 
 class WordSlot(NamedTuple):
@@ -145,6 +156,7 @@ def pattern_keys(
     for number, each in enumerate(hashes):
         shape = shape * KEY_BASE + (each if protected[number] else 0)
     shape = mix(((shape + gaps) * KEY_BASE + count) & MASK64) & (1 << SHAPE_BITS) - 1
+    shape = shape & ~ALL_GAPS | gaps & ALL_GAPS
 
     def slot(others: Sequence[int], number: int, value: int, of: int) -> WordSlot:
         low = value & (1 << VALUE_BITS) - 1
@@ -199,6 +211,15 @@ def word_count(numbers: array[int]) -> int:
 def shape_of(numbers: array[int]) -> int:
     """Return the shape of a pattern, likewise."""
     return numbers[1] >> 8
+
+
+def gaps_of(numbers: array[int]) -> int:
+    """Return where a pattern has placeholders, likewise.
+
+    Bit i is set if one is before the word i, counted from 0; that behind the last word if one is
+    behind it. Nothing is known beyond `GAP_BITS`.
+    """
+    return shape_of(numbers) & ALL_GAPS
 
 
 def slot_keys(numbers: array[int]) -> array[int]:

@@ -18,10 +18,11 @@ open cluster:
 For a pattern that no exact hash knows, `find` asks in this order:
 
 1. a slot that was learned, in the record of the pattern's own key or of a slot's key;
-2. the same words, if they are four or more; or one word more or less, where at least three other
-   words are common, four if it is the last one; the first is never missing. What has joined a
-   cluster in this way leads no other pattern to it: clusters do not drift. But a word of the
-   representative that was missing is shown as a variable, so another may be in its place.
+2. the same words, if they are four or more; or one word more or less, where a placeholder is in
+   its place and at least three other words are common. With nothing in its place, six others are,
+   and it is not the last. The first word is never missing. What has joined a cluster in this way
+   leads no other pattern to it: clusters do not drift. But a word of the representative that was
+   missing is shown as a variable, so another may be in its place.
 
 Then the pattern's values are noted in the records of all its slots. A slot that thereby sees the
 last value that is wanted is learned, and the clusters found there merge (`ready`, `note`).
@@ -114,8 +115,10 @@ from stream_dedup.fingerprint.combinations import (
     shape_number,
 )
 from stream_dedup.fingerprint.one_off import (
+    ALL_GAPS,
     REPEATED,
     WordSlot,
+    gaps_of,
     slot_keys,
     word_count,
     word_slot,
@@ -163,7 +166,8 @@ class Entry(NamedTuple):
 
     Attributes:
         number: the slot's; or `OWN`.
-        value: of the word in the slot; or `LEARNED`.
+        value: of the word in the slot; or `LEARNED`. Of `OWN`: where the pattern has placeholders
+            (`one_off.gaps_of`), 0 if it is a combination's.
         owner: the cluster.
         first: whether the cluster's representative has that slot, so that its pattern shows it.
     """
@@ -345,12 +349,18 @@ class Records:
             same = [entry.owner for entry in own if entry.number == OWN]
             if same:
                 return found._replace(owner=same[0])
-        more = [e for e in own if e.first and may_be_missing(e.number, words + 1)]
+        gaps = gaps_of(numbers)
+        more = [e for e in own if e.first and may_be_missing(e.number, words + 1, gaps)]
         less = [
             entry
             for slot, entry in there
-            if may_be_missing(slot.number, words)
-            and (entry.number == OWN or (entry.first and entry.owner.learned >> entry.number & 1))
+            if (
+                may_be_missing(slot.number, words, entry.value)
+                if entry.number == OWN
+                else may_be_missing(slot.number, words, ALL_GAPS)
+                and entry.first
+                and entry.owner.learned >> entry.number & 1
+            )
         ]
         owner = older(entry.owner for entry in more + less)
         for entry in more:  # the cluster's pattern shows that the word may be missing
@@ -491,7 +501,8 @@ class Records:
         named = any(entry.number == OWN and is_live(entry.owner) for entry in record)
         if not outside and not named:
             kept = [entry for entry in record if entry.number != OWN]
-            self._put(records, own, kept, Entry(OWN, 0, owner, first), is_live)
+            entry = Entry(OWN, gaps_of(numbers), owner, first)
+            self._put(records, own, kept, entry, is_live)
         for index, key in enumerate(keys):
             slot = word_slot(numbers, index)
             if key not in records and slot.number not in ready.numbers:
@@ -561,7 +572,7 @@ class Records:
                 return
             record = _entries(records, key)
             known = {(entry.number, entry.value) for entry in record if is_live(entry.owner)}
-            if (OWN, 0) in known:
+            if any(number == OWN for number, _ in known):
                 continue
             values = [(each.number, each.value) for each in (slot, *varying)]
             counts = Counter(number for number, _ in known.union(values))
@@ -751,7 +762,7 @@ def _entries(records: dict[int, list[Entry] | Slot], key: int) -> list[Entry]:
     if isinstance(record, list):
         return record
     numbers = array("Q", record.one_off)
-    number, value = OWN, 0
+    number, value = OWN, gaps_of(numbers)
     if key != numbers[0]:
         slot = word_slot(numbers, slot_keys(numbers).index(key))
         number, value = slot.number, slot.value

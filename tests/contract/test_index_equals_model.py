@@ -36,7 +36,7 @@ from stream_dedup.errors import AlreadyRecorded, StaleFence
 from stream_dedup.features.recipe import Fingerprint, Match, Recipe
 from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.hashing import mix
-from stream_dedup.fingerprint.one_off import Keys, WordSlot, pack, pattern_keys, unpack
+from stream_dedup.fingerprint.one_off import ALL_GAPS, Keys, WordSlot, pack, pattern_keys, unpack
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Query, Resolution
 from stream_dedup.index.redis.spread_store import SpreadIndex
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
@@ -77,11 +77,17 @@ class Text(NamedTuple):
 
 
 def text_of(words: str, fingerprint: int, assigned: str = "") -> Text:
-    """A text that a recipe learns from: each letter is a word; capitals are protected."""
+    """A text that a recipe learns from: each letter is a word; capitals are protected.
+
+    A full stop is a placeholder.
+    """
+    places = [place for place, letter in enumerate(words) if letter == "."]
+    gaps = sum(1 << place - number for number, place in enumerate(places))
+    words = words.replace(".", "")
     hashes = [mix(ord(letter)) for letter in words]
     sketch = tuple(sorted(set(map(ord, words))))
     protected = [letter.isupper() for letter in words]
-    keys = pattern_keys(hashes, protected, [letter in assigned for letter in words])
+    keys = pattern_keys(hashes, protected, [letter in assigned for letter in words], gaps=gaps)
     return Text(fingerprint, sketch, pack(keys))
 
 
@@ -110,13 +116,17 @@ SCENES = {
             for words in ((1, 2, 3), (1, 2, 3, 4), (3, 4, 5, 6))
         ],
     ),
-    # Other words in a place, one word more or less, in the middle and at the end; some repeated.
+    # Other words in a place, one word more or less, in the middle and at the end, with a
+    # placeholder in its place or not; some repeated.
     "words": Scene(
         Recipe(match=Match(k=3, jaccard=0.8, aliases=2, learn=3)),
         [
             text_of(words, 0b1111 << 4 * (number % 12))
             for number, words in enumerate(
-                "abcd abce abcf abch abxd abyd abzd abcxd abd abe ab xbax ybay zbaz".split()
+                (
+                    "abcd abce abcf abch abxd abyd abzd abc.d abcxd ab.d abe. ab xbax ybay zbaz "
+                    "ghijkl ghxijkl ghyijkl ghijklx"
+                ).split()
             )
         ],
         max_clusters=9,
@@ -461,13 +471,16 @@ class Model:
         same = [entry for entry in own if entry.number == OWN]
         if same and keys.words >= 4:
             return self.oldest(same), False
-        more = [e for e in own if e.first and may_be_missing(e.number, keys.words + 1)]
-        shorter = [(s, e) for s, e in there if may_be_missing(s.number, keys.words)]
-        less = [e for _, e in shorter if e.number == OWN]
+        more = [e for e in own if e.first and may_be_missing(e.number, keys.words + 1, keys.gaps)]
+        shorter = [(s, e) for s, e in there if e.number == OWN]
+        less = [e for s, e in shorter if may_be_missing(s.number, keys.words, e.value)]
         less += [
             e
-            for s, e in shorter
-            if e.first and e.number == s.number and self.open_one(e.cluster).learned >> e.number & 1
+            for s, e in there
+            if may_be_missing(s.number, keys.words, ALL_GAPS)
+            and e.first
+            and e.number == s.number
+            and self.open_one(e.cluster).learned >> e.number & 1
         ]
         found = self.oldest(more + less)
         for entry in more:
@@ -681,7 +694,7 @@ class Model:
 
         if not outside and not any(e.number == OWN for e in self.live(query, keys.own)):
             drop(keys.own, OWN, [])
-            add(keys.own, OWN, 0, shown=first)
+            add(keys.own, OWN, keys.gaps, shown=first)
         for slot in keys.slots:
             place = (query.group, slot.key, slot.number)
             entries = [e for e in self.entries if (e.group, e.key, e.number) == place]

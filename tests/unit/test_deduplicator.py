@@ -328,8 +328,9 @@ def test_the_pattern_of_a_cluster_follows_what_it_has_learned() -> None:
 
 def test_patterns_that_were_not_known_are_counted_by_rule() -> None:
     dedup = learning()
-    dedup.process([*SESSIONS, "session was closed for user alice", SESSIONS[0]])
-    assert dedup.counts.rules == {Rule.NEW: 1, Rule.LEARNED: 5, Rule.WORDS: 1}
+    logins = [f"login from {host} was refused" for host in ("10.0.0.1", "localhost")]
+    dedup.process([*SESSIONS, *logins, SESSIONS[0]])
+    assert dedup.counts.rules == {Rule.NEW: 2, Rule.LEARNED: 5, Rule.WORDS: 1}
 
 
 def test_parameters_are_the_values_of_an_events_variables() -> None:

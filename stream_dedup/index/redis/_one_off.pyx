@@ -13,6 +13,7 @@ from libc.string cimport memcpy, memset
 
 from stream_dedup.clustering import learning as _learning
 from stream_dedup.fingerprint import combinations as _combinations
+from stream_dedup.fingerprint import one_off as _one_off
 from stream_dedup.index.redis import layouts as _layouts
 
 cdef enum:
@@ -27,6 +28,7 @@ cdef enum:
     RECORD_BYTES = 27  # field(12), entry(12), around(1), assigned(1), place(1)
 
 cdef uint64_t SHAPE = ~<uint64_t>0xFF  # the other bits of what says how many words there are
+cdef uint64_t GAPS = _one_off.ALL_GAPS
 cdef uint64_t COMBINATION_FACTOR = _combinations.COMBINATION_FACTOR
 cdef uint64_t[ANCHORS] WORD_FACTORS = _combinations.WORD_FACTORS[:ANCHORS]
 cdef uint64_t SUM_MASK = (<uint64_t>1 << <int>_combinations.SUM_BITS) - 1
@@ -117,7 +119,7 @@ cdef char* put_pattern(
             for other in range(place, count):
                 if slices[other] == slices[place]:
                     in_slice += 1
-                    about = OWN
+                    about = OWN | (words >> 8 & GAPS) << 32
                     if other:
                         memcpy(&about, one_off + 16 * other + 8, 8)
                     to = put(put(to, group, 4), keys[other] ^ spread, 8)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 from stream_dedup.clustering.learning import OWN
 from stream_dedup.fingerprint.combinations import list_keys, shape_key
-from stream_dedup.fingerprint.one_off import word_count
+from stream_dedup.fingerprint.one_off import gaps_of, word_count
 from stream_dedup.index.redis import layouts
 from stream_dedup.native import native_or
 
@@ -65,7 +65,7 @@ def reference_pack_patterns(rows: Sequence[Row], shift: int) -> bytes:
         taken.update(keys)
         slices: dict[int, list[bytes]] = {}
         for place, key in enumerate(keys):
-            about = numbers[2 * place + 1] if place else OWN
+            about = numbers[2 * place + 1] if place else OWN | gaps_of(numbers) << 32
             number, around, value = about & 0xFF, about >> 8 & 0xFF, about >> 32
             assigned = about >> 16 & 1
             its_value = value.to_bytes(layouts.ENTRY_VALUE_BYTES, "big")

@@ -58,6 +58,12 @@ def test_the_verdict_agrees_with_merge(left: bytes, right: bytes, learn: int) ->
     assert found.merge == found.verdict().startswith("They merge")
 
 
+FIVE = (
+    "They do not merge: the first has only 5 words, and with so few one different word is too many "
+    "for Jaccard 0.9."
+)
+
+
 @pytest.mark.parametrize(
     ("recipe", "left", "right", "verdict"),
     [
@@ -70,8 +76,25 @@ def test_the_verdict_agrees_with_merge(left: bytes, right: bytes, learn: int) ->
          "2, so only an equal pattern would do.")),
         (replace(LOGS, match__k=60, match__jaccard=0.0), BOB, b"a b c",
          "They merge: distance 36 is within k = 60."),
+        (LEARNS, b"session for 10.0.0.1 was closed", b"session for localhost was closed",
+         "They merge: the second has one word more, and all 4 others are common."),
+        (LEARNS, b"the session closed for user ann", b"the session was closed for user ann",
+         "They merge: the second has one word more, and all 6 others are common."),
+        (LEARNS, b"session closed for user ann", b"session closed for user ann late",
+         (f"{FIVE} The second has one word more: the last one, and the other has no placeholder "
+          "there. Once 5 different words were seen there, it is a variable, and they merge.")),
+        (LEARNS, b"old session closed for user ann", b"session closed for user ann",
+         (f"{FIVE.replace('5', '6')} The first has one word more: the first one, which is "
+          "never missing. Once 5 different words were seen there, it is a variable, and they "
+          "merge.")),
         (LEARNS, b"session closed for user ann", b"session was closed for user ann",
-         "They merge: the second has one word more, and all 5 others are common."),
+         (f"{FIVE} The second has one word more: where the other has no placeholder; 5 others are "
+          "common, and 6 are needed. Once 5 different words were seen there, it is a variable, and "
+          "they merge.")),
+        (LEARNS, b"login 10.0.0.1 refused", b"login localhost refused",
+         (f"{FIVE.replace('5 words', '2 words')} The second has one word more: where the other has "
+          "a placeholder; 2 others are common, and 3 are needed. Once 10 different words were seen "
+          "there, it is a variable, and they merge.")),
         (LEARNS, b"session 7 closed for user ann", b"session closed for 9 user ann",
          "They merge: their words are equal, in order."),
         (LEARNS, b"session closed for user ann", b"session closed for user bob",

@@ -273,9 +273,11 @@ do  -- a script has room for 200 local names
     return around > FEW_AROUND and learn or (around == FEW_AROUND and 2 or 4) * learn
   end
 
-  local function may_be_missing(number, words)
-    local common = LEAST_COMMON + (number == words - 1 and 1 or 0)
-    return number > 0 and number < REPEATED and words - 1 >= common
+  -- Whether one of two patterns may have a word more: see clustering/learning.py.
+  local function may_be_missing(number, words, gaps)
+    if number == 0 or number >= REPEATED then return false end
+    if number < GAP_BITS and band(gaps, 2 ^ number) ~= 0 then return words - 1 >= LEAST_COMMON end
+    return words - 1 >= MANY_COMMON and number < words - 1
   end
 
   local function oldest(best, c)
@@ -325,6 +327,13 @@ do  -- a script has room for 200 local names
     local at = q.keys_at - LISTS_BYTES
     local first, second = byte(PATTERNS, at, at + 1)
     return first * 2 + (second < 128 and 1 or 2), 2 ^ band(second, 7)
+  end
+
+  -- Where a pattern has placeholders (its shape says it, before one byte), as the value of an entry.
+  local function gaps_of(q)
+    local at = q.keys_at - LISTS_BYTES + KEY_BYTES - 1 - ENTRY_VALUE_BYTES
+    local high, middle, low = byte(PATTERNS, at, at + ENTRY_VALUE_BYTES - 1)
+    return string.char(high % 2 ^ (GAP_BITS - 16), middle, low)
   end
 
   local function note_shape(q)
@@ -646,17 +655,22 @@ do  -- a script has room for 200 local names
         if c then return c, false end
       end
     end
+    local gaps = number_of(gaps_of(q))
     for i = 1, #own do
-      if own[i].first and may_be_missing(own[i].number, q.words + 1) then
+      if own[i].first and may_be_missing(own[i].number, q.words + 1, gaps) then
         best = oldest(best, live(own[i], own_record))
       end
     end
     for i = 1, #q.slots do
       local slot = q.slots[i]
-      if may_be_missing(slot.number, q.words) then
+      if may_be_missing(slot.number, q.words, ALL_GAPS) then
         local record = slot.record
         local entries = entries_of(record, OWN)
-        for j = 1, #entries do best = oldest(best, live(entries[j], record)) end
+        for j = 1, #entries do
+          if may_be_missing(slot.number, q.words, number_of(entries[j].value)) then
+            best = oldest(best, live(entries[j], record))
+          end
+        end
         entries = entries_of(record, slot.number)
         for j = 1, #entries do
           local c = entries[j].first and live(entries[j], record)
@@ -666,7 +680,7 @@ do  -- a script has room for 200 local names
     end
     for i = 1, #own do  -- its pattern shows that the word may be missing
       local entry = own[i]
-      local is_its = best and entry.id == best.id and entry.first and may_be_missing(entry.number, q.words + 1)
+      local is_its = best and entry.id == best.id and entry.first and may_be_missing(entry.number, q.words + 1, gaps)
       if is_its and live(entry, own_record) then  -- else it is of a cluster that had this id before
         show(best, entry.number)
       end
@@ -833,7 +847,7 @@ do  -- a script has room for 200 local names
     forget_former(own, c)
     if not outside and #live_entries(own, OWN, live) == 0 then
       if #entries_of(own, OWN) > 0 then filter(own, function(entry) return entry.number ~= OWN end) end
-      put(own, c, OWN, NO_VALUE, first, live)
+      put(own, c, OWN, gaps_of(q), first, live)
     end
     for i = 1, #q.slots do
       local slot = q.slots[i]
