@@ -383,7 +383,9 @@ def _read_by(pipe: Pipe) -> tuple[Numbers, Numbers]:
     ]
 
 
-def _facts(deduplicator: Deduplicator, read: Numbers, others: Numbers) -> list[tuple[str, str]]:
+def _facts(
+    deduplicator: Deduplicator, read: Numbers, others: Numbers, ended: Ranking
+) -> list[tuple[str, str]]:
     """What was read, and what was found in it."""
     counts, size = deduplicator.counts, deduplicator.size()
     facts = [
@@ -394,6 +396,10 @@ def _facts(deduplicator: Deduplicator, read: Numbers, others: Numbers) -> list[t
         ("share removed", f"{counts.removed:.1%}"),
         *((f"passed: {reason}", f"{n:,}") for reason, n in sorted(counts.passed.items())),
     ]
+    if ended.clusters:  # a report counts them itself
+        if deduplicator.recipe.match.learn:
+            facts.append(("clusters in the end", f"{ended.clusters:,}"))
+        facts.append(("clusters of one event", f"{ended.single:,}"))
     if deduplicator.recipe.match.learn:
         facts += [(name, f"{counts.rules.get(rule, 0):,}") for rule, name in RULES.items()]
     for name, number in (
@@ -416,7 +422,7 @@ def _print_stats(
     grid = Table.grid(padding=(0, 2))
     grid.add_column()
     grid.add_column(justify="right")
-    for name, value in _facts(deduplicator, read, others):
+    for name, value in _facts(deduplicator, read, others, largest):
         grid.add_row(name, value)
     console.print(grid)
     table = Table("count", "cluster", "pattern", title="largest clusters", title_justify="left")

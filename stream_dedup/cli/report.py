@@ -58,10 +58,16 @@ class Ranking:
     Args:
         limit: clusters kept.
         order: largest count, latest first event, or latest last event first.
+
+    Attributes:
+        clusters: all that were added.
+        single: those of them that have one event.
+        events: of all.
     """
 
     def __init__(self, limit: int, order: Order = "count") -> None:
         self.clusters = 0
+        self.single = 0
         self.events = 0
         self._limit = limit
         self._order = order
@@ -87,6 +93,7 @@ class Ranking:
             events, first_us, last_us, first, last = whole
             summary = replace(summary, count=events, first_time_us=first_us, last_time_us=last_us)
         self.clusters += 1
+        self.single += summary.count == 1
         self.events += summary.count
         key: tuple[int, ...]
         if self._order == "count":

@@ -326,6 +326,16 @@ def test_the_recipe_is_chosen_and_changed(tmp_path: Path) -> None:
     ]
 
 
+def test_statistics_count_clusters_that_are_left() -> None:
+    names = ["ann", "bob", "cy", "dee", "eve"]
+    between = b"disk sda is full\n" * 20_000  # each session is in a batch of its own
+    body = between.join(f"session closed for user {name}\n".encode() for name in names)
+    done = run("dedup", "--stats", stdin=body + b"unlike the others\n")
+    assert done.stats["clusters"] == "6"
+    assert (done.stats["clusters in the end"], done.stats["clusters of one event"]) == ("3", "1")
+    assert "clusters in the end" not in run("dedup", "--stats", "--top", "2", stdin=body).stats
+
+
 def test_statistics_show_counts_share_and_the_largest_clusters() -> None:
     body = b"link 1 went down\n" * 7 + b"user bob came in\n" * 3 + b"\n" + b"unlike the others\n"
     done = run("dedup", "--stats", stdin=body)
@@ -333,6 +343,7 @@ def test_statistics_show_counts_share_and_the_largest_clusters() -> None:
     assert done.stats == {
         "lines": "12", "events": "12", "clusters": "3", "duplicates": "8",
         "share removed": "66.7%", "passed: nothing to fingerprint": "1",
+        "clusters in the end": "3", "clusters of one event": "1",
         "found by learned word": "0", "found by its words": "0", "found by fingerprint": "0",
     }  # fmt: skip
     rows = [line.strip("│").split("│") for line in done.err.splitlines() if line.startswith("│")]
