@@ -241,7 +241,7 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
                 if passed:
                     note(f"{passed:,} of the events are in no cluster: nothing to compare")
             else:
-                facts = _facts(deduplicator, *_read_by(pipe))
+                facts = _facts(deduplicator, *_read_by(pipe), output.ranking)
                 text = page(_title(paths), facts, rows, output.ranking.left_out())
                 write_whole(html, text.encode("utf-8", "backslashreplace"))
     if output.stats:
@@ -396,7 +396,7 @@ def _facts(
         ("share removed", f"{counts.removed:.1%}"),
         *((f"passed: {reason}", f"{n:,}") for reason, n in sorted(counts.passed.items())),
     ]
-    if ended.clusters:  # a report counts them itself
+    if ended.clusters:  # they were ranked
         if deduplicator.recipe.match.learn:
             facts.append(("clusters in the end", f"{ended.clusters:,}"))
         facts.append(("clusters of one event", f"{ended.single:,}"))
