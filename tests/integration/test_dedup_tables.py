@@ -60,9 +60,7 @@ def test_statistics_count_rows() -> None:
 
 def test_only_rows_of_a_group_are_compared(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_bytes(
-        b"lang,body\nen,one two three four\nde,one two three four\nen,one two 4\n"
-    )
+    path.write_bytes(b"lang,body\nen,one two three four\nde,one two three four\nen,one two 4\n")
     done = run("dedup", "-r", "logs", "--group-field", "lang", path)
 
     assert ids(done.out) == ["en", "de", "en"]
