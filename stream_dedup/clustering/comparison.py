@@ -25,7 +25,14 @@ from stream_dedup.fingerprint.combinations import COMBINED_WORDS, PatternWords
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.minhash import chance_of_equality, lookup_keys
-from stream_dedup.fingerprint.one_off import ASSIGNED, REPEATED, Keys, WordSlot, unpack
+from stream_dedup.fingerprint.one_off import (
+    ASSIGNED,
+    REPEATED,
+    Keys,
+    WordSlot,
+    is_beside_gap,
+    unpack,
+)
 from stream_dedup.fingerprint.reference import Feature, ReferenceKernel, Taken
 from stream_dedup.fingerprint.simhash import votes
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
@@ -113,22 +120,39 @@ class _WordMore:
     @property
     def may_be_missing(self) -> bool:
         """Whether they belong together all the same."""
-        return may_be_missing(self.slot.number, self.other.words + 1, self.other.gaps)
+        number, words = self.slot.number, self.other.words + 1
+        return may_be_missing(number, words, self.other.gaps, beside_gap=self._beside_gap)
+
+    @property
+    def how(self) -> str:
+        """Why they belong together."""
+        if self._has_placeholder:
+            return "which a placeholder replaces in the other"
+        return "and it is neither the first nor the last one"
 
     @property
     def why_apart(self) -> str:
         """Why they do not."""
-        common, has_placeholder = self.other.words, self.other.gaps >> self.slot.number & 1
-        least = LEAST_COMMON if has_placeholder else MANY_COMMON
-        if self.slot.number == 0:
+        number, common = self.slot.number, self.other.words
+        if number == 0:
             return "the first one, which is never missing"
-        if self.slot.number == common and not has_placeholder:
-            return "the last one, and the other has no placeholder there"
-        there = "a" if has_placeholder else "no"
+        if not self._has_placeholder and number == common:
+            return "the last one, and no placeholder replaces it in the other"
+        if self._has_placeholder and self._beside_gap:
+            return "beside a placeholder that both have, so none replaces it"
+        replaced, least = ("a", LEAST_COMMON) if self._has_placeholder else ("no", MANY_COMMON)
         return (
-            f"where the other has {there} placeholder; {common} others are common, and {least} are "
-            "needed"
+            f"{replaced} placeholder replaces it in the other, and {common} others are common, of "
+            f"{least} that are needed"
         )
+
+    @property
+    def _has_placeholder(self) -> bool:
+        return bool(self.other.gaps >> self.slot.number & 1)
+
+    @property
+    def _beside_gap(self) -> bool:
+        return is_beside_gap(self.slot.value)
 
 
 class Inspector:
@@ -268,9 +292,7 @@ class Comparison:
         if left.own == right.own and left.words >= LEAST_SAME:
             return "their words are equal, in order"
         if (more := self._one_word_more) and more.may_be_missing:
-            return (
-                f"the {more.name} has one word more, and all {more.slot.around} others are common"
-            )
+            return f"the {more.name} has one word more, {more.how}; all others are common"
         if self.wanted_words == 2:  # theirs
             return f"they differ {self._where}, and two words make it a variable"
         return ""
@@ -362,8 +384,8 @@ class Comparison:
         if not wanted and (more := self._one_word_more):
             wanted = wanted_values(self.recipe.match.learn, more.slot.around)
             return (
-                f"{verdict} The {more.name} has one word more: {more.why_apart}. Once {wanted} "
-                "different words were seen there, it is a variable, and they merge."
+                f"They do not merge: the {more.name} has one word more: {more.why_apart}. Once "
+                f"{wanted} different words were seen there, it is a variable, and they merge."
             )
         if not wanted:
             return verdict

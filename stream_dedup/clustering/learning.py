@@ -48,12 +48,13 @@ LEAST_SAME = 4
 """So many words are enough to know a pattern by."""
 
 LEAST_COMMON = 3
-"""So many words in common let another one be missing where a placeholder is in its place: ``rhost=
-example.com`` and ``rhost=10.0.0.1``. The first word says what happened, so it is never missing."""
+"""So many words in common let another one be missing if a placeholder replaces it: ``new login from
+localhost refused`` and ``new login from 10.0.0.1 refused``. The first word says what happened, so
+it is never missing."""
 
 MANY_COMMON = 6
-"""So many let a word be missing with nothing in its place. But the last word says how it ended, so
-it is not: ``session closed``, ``session closed unexpectedly``."""
+"""So many let a word be missing that nothing replaces. But the last word says how something ended,
+so it is not missing then: ``session closed for user ann``, ``session closed for user ann late``."""
 
 FEW_AROUND = 2
 """Between so few words, twice as many values are wanted; beside a single one, four times."""
@@ -87,17 +88,19 @@ def wanted_together(learn: int) -> int:
     return 2 * learn
 
 
-def may_be_missing(number: int, words: int, gaps: int) -> bool:
+def may_be_missing(number: int, words: int, gaps: int, *, beside_gap: bool) -> bool:
     """Return whether two patterns belong together of which one has a word more.
 
     Args:
         number: of the word, in the longer pattern.
         words: how many the longer pattern has.
         gaps: where placeholders are in the shorter one (`one_off.gaps_of`); `one_off.ALL_GAPS`
-            where its pattern shows that any word may be.
+            if its pattern shows that any word may be there.
+        beside_gap: whether one is beside the word, in the longer pattern. Then that of the shorter
+            one does not replace the word: ``pid 7``, ``pid 7 crashed``.
     """
     if not 0 < number < REPEATED:
         return False
     if gaps >> number & 1:
-        return words - 1 >= LEAST_COMMON
+        return words - 1 >= LEAST_COMMON and not beside_gap
     return words - 1 >= MANY_COMMON and number < words - 1

@@ -316,6 +316,7 @@ cdef uint64_t KEY_BASE = one_off.KEY_BASE
 cdef uint64_t MOST32 = 0xFFFFFFFF
 cdef size_t ASSIGNED_WORDS = one_off.ASSIGNED
 cdef uint64_t GAPS = one_off.ALL_GAPS
+cdef uint64_t BESIDE_GAP = one_off.BESIDE_GAP
 cdef size_t LEAST_LETTERS = lines.LEAST_LETTERS
 cdef uint64_t NO_WORD = ~<uint64_t>0
 cdef uint64_t LEAST_MASK = ~<uint64_t>0 << (64 - <int>one_off.LEAST_BITS)
@@ -979,6 +980,10 @@ cdef inline uint64_t key_of_two(uint64_t one, uint64_t other) noexcept nogil:
     return (high & LEAST_MASK) | (finish(one * KEY_BASE + other ^ 2) & ~LEAST_MASK)
 
 
+cdef inline uint64_t value_of(uint64_t word, bint beside_gap) noexcept nogil:
+    return (word & ~BESIDE_GAP) | (BESIDE_GAP if beside_gap else 0)
+
+
 cdef inline void put_slot(
     Hashes* slots, uint64_t key, size_t number, size_t around, uint64_t word, bint assigned
 ) noexcept nogil:
@@ -1035,7 +1040,8 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
         for i in range(2):
             if not fixed >> i & 1 and not weak >> (1 - i) & 1:
                 put_slot(
-                    slots, key_of_two(words[1 - i], gaps), i, 1, words[i], assigned >> i & 1
+                    slots, key_of_two(words[1 - i], gaps), i, 1, value_of(words[i], gaps >> i & 0b11),
+                    assigned >> i & 1,
                 )
         return 0
     places[0] = places[1] = 0
@@ -1050,8 +1056,8 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
             missing = NO_WORD  # it stands elsewhere, too
         rest = head[i] * power[count - 1 - i] + tail[i + 1]
         put_slot(
-            slots, key_of(rest, count - 1, least, missing), i, count - 1, words[i],
-            assigned >> i & 1,
+            slots, key_of(rest, count - 1, least, missing), i, count - 1,
+            value_of(words[i], gaps >> i & 0b11), assigned >> i & 1,
         )
     for i in range(count):
         if fixed >> i & 1:

@@ -61,7 +61,11 @@ LEAST_AROUND = 2
 """A slot has at least as many other words, but for patterns of two words."""
 
 VALUE_BITS = 23
-"""Of a word's hash: two words that share them count as one value."""
+"""Of a value. In that of a word the highest one says whether a placeholder is beside the word, and
+the others are of its hash: two words that share them count as one value."""
+
+BESIDE_GAP = 1 << VALUE_BITS - 1
+"""That bit of a value."""
 
 KEY_BASE = 0x9E37_79B9_7F4A_7C15
 """Base of the polynomial that makes a key of a sequence."""
@@ -110,7 +114,7 @@ class WordSlot(NamedTuple):
         key: of the other words.
         number: which word, from 0; `REPEATED` more for all places of a repeated one; or `ASSIGNED`.
         around: how many other words.
-        value: the low bits of the word's hash; of several words, of the key of their sequence.
+        value: see `VALUE_BITS`; of several words, the low bits of the key of their sequence.
         assigned: whether it is the value of a key.
     """
 
@@ -160,6 +164,8 @@ def pattern_keys(
 
     def slot(others: Sequence[int], number: int, value: int, of: int) -> WordSlot:
         low = value & (1 << VALUE_BITS) - 1
+        if number < REPEATED:
+            low = low & ~BESIDE_GAP | (BESIDE_GAP if gaps >> number & 0b11 else 0)
         return WordSlot(sequence_key(others), number, len(others), low, bool(assigned[of]))
 
     if count == LEAST_AROUND:
@@ -220,6 +226,11 @@ def gaps_of(numbers: array[int]) -> int:
     behind it. Nothing is known beyond `GAP_BITS`.
     """
     return shape_of(numbers) & ALL_GAPS
+
+
+def is_beside_gap(value: int) -> bool:
+    """Return whether a placeholder is right before or right behind the word of a value."""
+    return bool(value & BESIDE_GAP)
 
 
 def slot_keys(numbers: array[int]) -> array[int]:

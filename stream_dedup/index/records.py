@@ -18,11 +18,12 @@ open cluster:
 For a pattern that no exact hash knows, `find` asks in this order:
 
 1. a slot that was learned, in the record of the pattern's own key or of a slot's key;
-2. the same words, if they are four or more; or one word more or less, where a placeholder is in
-   its place and at least three other words are common. With nothing in its place, six others are,
-   and it is not the last. The first word is never missing. What has joined a cluster in this way
-   leads no other pattern to it: clusters do not drift. But a word of the representative that was
-   missing is shown as a variable, so another may be in its place.
+2. the same words, if they are four or more; or one word more or less. If a placeholder replaces
+   the word, three other words have to be common; if nothing does, six, and it must not be the
+   last. The first word is never missing. What has joined a cluster in this way leads no other
+   pattern to it: clusters do not drift. But a word of the representative that was missing is shown
+   as a variable, so another may be in its place. Of patterns of equal words, the record says where
+   the first one has placeholders.
 
 Then the pattern's values are noted in the records of all its slots. A slot that thereby sees the
 last value that is wanted is learned, and the clusters found there merge (`ready`, `note`).
@@ -119,6 +120,7 @@ from stream_dedup.fingerprint.one_off import (
     REPEATED,
     WordSlot,
     gaps_of,
+    is_beside_gap,
     slot_keys,
     word_count,
     word_slot,
@@ -350,14 +352,21 @@ class Records:
             if same:
                 return found._replace(owner=same[0])
         gaps = gaps_of(numbers)
-        more = [e for e in own if e.first and may_be_missing(e.number, words + 1, gaps)]
+        more = [
+            e
+            for e in own
+            if e.first
+            and may_be_missing(e.number, words + 1, gaps, beside_gap=is_beside_gap(e.value))
+        ]
         less = [
             entry
             for slot, entry in there
             if (
-                may_be_missing(slot.number, words, entry.value)
+                may_be_missing(
+                    slot.number, words, entry.value, beside_gap=is_beside_gap(slot.value)
+                )
                 if entry.number == OWN
-                else may_be_missing(slot.number, words, ALL_GAPS)
+                else may_be_missing(slot.number, words, ALL_GAPS, beside_gap=False)
                 and entry.first
                 and entry.owner.learned >> entry.number & 1
             )

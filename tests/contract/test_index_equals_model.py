@@ -91,6 +91,10 @@ def text_of(words: str, fingerprint: int, assigned: str = "") -> Text:
     return Text(fingerprint, sketch, pack(keys))
 
 
+def beside_gap(said: Entry | WordSlot) -> bool:
+    return bool(said.value >> 22 & 1)
+
+
 @dataclass(frozen=True)
 class Scene:
     """A recipe, and texts that meet each other under it."""
@@ -124,8 +128,8 @@ SCENES = {
             text_of(words, 0b1111 << 4 * (number % 12))
             for number, words in enumerate(
                 (
-                    "abcd abce abcf abch abxd abyd abzd abc.d abcxd ab.d abe. ab xbax ybay zbaz "
-                    "ghijkl ghxijkl ghyijkl ghijklx"
+                    "abcd abce abcf abch abxd abyd abzd abc.d abc.xd abcxd ab.d abe. ab xbax ybay "
+                    "zbaz ghijkl ghxijkl ghyijkl ghijklx"
                 ).split()
             )
         ],
@@ -471,13 +475,22 @@ class Model:
         same = [entry for entry in own if entry.number == OWN]
         if same and keys.words >= 4:
             return self.oldest(same), False
-        more = [e for e in own if e.first and may_be_missing(e.number, keys.words + 1, keys.gaps)]
-        shorter = [(s, e) for s, e in there if e.number == OWN]
-        less = [e for s, e in shorter if may_be_missing(s.number, keys.words, e.value)]
+        more = [
+            e
+            for e in own
+            if e.first
+            and may_be_missing(e.number, keys.words + 1, keys.gaps, beside_gap=beside_gap(e))
+        ]
+        less = [
+            e
+            for s, e in there
+            if e.number == OWN
+            and may_be_missing(s.number, keys.words, e.value, beside_gap=beside_gap(s))
+        ]
         less += [
             e
             for s, e in there
-            if may_be_missing(s.number, keys.words, ALL_GAPS)
+            if may_be_missing(s.number, keys.words, ALL_GAPS, beside_gap=False)
             and e.first
             and e.number == s.number
             and self.open_one(e.cluster).learned >> e.number & 1

@@ -209,6 +209,23 @@ def test_a_placeholder_elsewhere_is_not_in_its_place(start: Start) -> None:
     assert add(index, 3, "job nightly of backup done").cluster == add(index, 4, lines[0]).cluster
 
 
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [
+        ("session closed for uid #", "session closed for uid # unexpectedly"),
+        ("copied # files from the disk", "copied # hidden files from the disk"),
+        ("reply came in # from the cache", "reply came in directly # from the cache"),
+    ],
+)
+@pytest.mark.parametrize("longer_first", [False, True])
+def test_a_word_beside_a_placeholder_is_not_replaced_by_it(
+    start: Start, line: str, more: str, *, longer_first: bool
+) -> None:
+    index = start(recipe=LEARNS)
+    lines = [more, line] if longer_first else [line, more]
+    assert all(add(index, n, each).new for n, each in enumerate(lines))
+
+
 def test_six_other_words_let_a_word_be_missing(start: Start) -> None:
     index = start(recipe=LEARNS)
     first = add(index, 0, "connection to server closed by the peer")

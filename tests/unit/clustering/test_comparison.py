@@ -58,10 +58,8 @@ def test_the_verdict_agrees_with_merge(left: bytes, right: bytes, learn: int) ->
     assert found.merge == found.verdict().startswith("They merge")
 
 
-FIVE = (
-    "They do not merge: the first has only 5 words, and with so few one different word is too many "
-    "for Jaccard 0.9."
-)
+FIRST_MORE = "They do not merge: the first has one word more:"
+ONCE_5 = "Once 5 different words were seen there, it is a variable, and they merge."
 
 
 @pytest.mark.parametrize(
@@ -77,24 +75,29 @@ FIVE = (
         (replace(LOGS, match__k=60, match__jaccard=0.0), BOB, b"a b c",
          "They merge: distance 36 is within k = 60."),
         (LEARNS, b"session for 10.0.0.1 was closed", b"session for localhost was closed",
-         "They merge: the second has one word more, and all 4 others are common."),
-        (LEARNS, b"the session closed for user ann", b"the session was closed for user ann",
-         "They merge: the second has one word more, and all 6 others are common."),
-        (LEARNS, b"session closed for user ann", b"session closed for user ann late",
-         (f"{FIVE} The second has one word more: the last one, and the other has no placeholder "
-          "there. Once 5 different words were seen there, it is a variable, and they merge.")),
+         ("They merge: the second has one word more, which a placeholder replaces in the other; "
+          "all others are common.")),
+        (LEARNS, b"the session was closed for user ann", b"the session closed for user ann",
+         ("They merge: the first has one word more, and it is neither the first nor the last one; "
+          "all others are common.")),
         (LEARNS, b"old session closed for user ann", b"session closed for user ann",
-         (f"{FIVE.replace('5', '6')} The first has one word more: the first one, which is "
-          "never missing. Once 5 different words were seen there, it is a variable, and they "
-          "merge.")),
-        (LEARNS, b"session closed for user ann", b"session was closed for user ann",
-         (f"{FIVE} The second has one word more: where the other has no placeholder; 5 others are "
-          "common, and 6 are needed. Once 5 different words were seen there, it is a variable, and "
-          "they merge.")),
-        (LEARNS, b"login 10.0.0.1 refused", b"login localhost refused",
-         (f"{FIVE.replace('5 words', '2 words')} The second has one word more: where the other has "
-          "a placeholder; 2 others are common, and 3 are needed. Once 10 different words were seen "
-          "there, it is a variable, and they merge.")),
+         f"{FIRST_MORE} the first one, which is never missing. {ONCE_5}"),
+        (LEARNS, b"session closed for user ann late", b"session closed for user ann",
+         f"{FIRST_MORE} the last one, and no placeholder replaces it in the other. {ONCE_5}"),
+        (LEARNS, b"session closed for uid 7 late", b"session closed for uid 8",
+         f"{FIRST_MORE} beside a placeholder that both have, so none replaces it. {ONCE_5}"),
+        (LEARNS, b"session was closed for user ann", b"session closed for user ann",
+         (f"{FIRST_MORE} no placeholder replaces it in the other, and 5 others are common, of 6 "
+          f"that are needed. {ONCE_5}")),
+        (LEARNS, b"login localhost refused", b"login 10.0.0.1 refused",
+         (f"{FIRST_MORE} a placeholder replaces it in the other, and 2 others are common, of 3 "
+          f"that are needed. {ONCE_5.replace('5', '10')}")),
+        (LEARNS, b"one two two three four five six", b"one two three four five six",
+         ("They merge: the first has one word more, and it is neither the first nor the last one; "
+          "all others are common.")),
+        (LEARNS, b"one one two three four five six", b"one two three four five six",
+         ("They merge: the first has one word more, and it is neither the first nor the last one; "
+          "all others are common.")),
         (LEARNS, b"session 7 closed for user ann", b"session closed for 9 user ann",
          "They merge: their words are equal, in order."),
         (LEARNS, b"session closed for user ann", b"session closed for user bob",

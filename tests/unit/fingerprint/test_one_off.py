@@ -14,6 +14,7 @@ from stream_dedup.fingerprint.one_off import (
     MAX_WORDS,
     REPEATED,
     WordSlot,
+    is_beside_gap,
     pack,
     pattern_keys,
     unpack,
@@ -47,7 +48,15 @@ def test_a_line_with_a_word_more_has_the_other_s_key_in_a_slot() -> None:
 
 
 def test_placeholders_take_part_in_no_key() -> None:
-    assert slots_of(b"session 7 for user alice") == slots_of(b"12 session for user alice 9")
+    own, slots = slots_of(b"session 7 for user alice")
+    other_own, others = slots_of(b"12 session for user alice 9")
+    assert own == other_own
+    assert [slot._replace(value=0) for slot in slots.values()] == [
+        slot._replace(value=0) for slot in others.values()
+    ]
+    beside = [number for number, slot in slots.items() if is_beside_gap(slot.value)]
+    assert beside == [0, 1]  # session, for
+    assert [number for number, slot in others.items() if is_beside_gap(slot.value)] == [0, 3]
 
 
 def test_the_slots_of_two_words_know_where_placeholders_are() -> None:

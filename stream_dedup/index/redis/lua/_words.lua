@@ -274,9 +274,12 @@ do  -- a script has room for 200 local names
   end
 
   -- Whether one of two patterns may have a word more: see clustering/learning.py.
-  local function may_be_missing(number, words, gaps)
+  -- `value` is that of the word, or nil: whatever it is.
+  local function may_be_missing(number, words, gaps, value)
     if number == 0 or number >= REPEATED then return false end
-    if number < GAP_BITS and band(gaps, 2 ^ number) ~= 0 then return words - 1 >= LEAST_COMMON end
+    if number < GAP_BITS and band(gaps, 2 ^ number) ~= 0 then
+      return words - 1 >= LEAST_COMMON and not (value and byte(value) >= BESIDE_GAP / 65536)
+    end
     return words - 1 >= MANY_COMMON and number < words - 1
   end
 
@@ -657,7 +660,7 @@ do  -- a script has room for 200 local names
     end
     local gaps = number_of(gaps_of(q))
     for i = 1, #own do
-      if own[i].first and may_be_missing(own[i].number, q.words + 1, gaps) then
+      if own[i].first and may_be_missing(own[i].number, q.words + 1, gaps, own[i].value) then
         best = oldest(best, live(own[i], own_record))
       end
     end
@@ -667,7 +670,7 @@ do  -- a script has room for 200 local names
         local record = slot.record
         local entries = entries_of(record, OWN)
         for j = 1, #entries do
-          if may_be_missing(slot.number, q.words, number_of(entries[j].value)) then
+          if may_be_missing(slot.number, q.words, number_of(entries[j].value), slot.value) then
             best = oldest(best, live(entries[j], record))
           end
         end
@@ -680,7 +683,8 @@ do  -- a script has room for 200 local names
     end
     for i = 1, #own do  -- its pattern shows that the word may be missing
       local entry = own[i]
-      local is_its = best and entry.id == best.id and entry.first and may_be_missing(entry.number, q.words + 1, gaps)
+      local is_its = best and entry.id == best.id and entry.first
+        and may_be_missing(entry.number, q.words + 1, gaps, entry.value)
       if is_its and live(entry, own_record) then  -- else it is of a cluster that had this id before
         show(best, entry.number)
       end
