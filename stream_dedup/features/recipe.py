@@ -277,9 +277,9 @@ class Recipe(_Section, frozen=True):
     def min_search_words(self) -> int:
         """The least number of words of an event that is matched by its fingerprint.
 
-        Where words are learned, these find events with one word more or less. So the fingerprint
-        is left to find other words, and it has no chance where `Match.jaccard` admits none: of n
-        words one may be another if (n - 1) / (n + 1) is enough. Events with more than
+        Where words are learned, rules on words decide about events with one word more or less. The
+        fingerprint is left to find other words, and it has no chance where `Match.jaccard` admits
+        none: of n words one may be another if (n - 1) / (n + 1) is enough. Events with more than
         `MAX_LEARNED_WORDS` learn no words.
 
         >>> load_recipe("logs").min_search_words
