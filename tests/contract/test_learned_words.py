@@ -296,6 +296,14 @@ def test_a_pattern_shows_which_word_may_be_missing(start: Start) -> None:
     assert [s.learned for s in finals(index).values()] == [1 << 4 | 1 << 6]
 
 
+def test_of_a_repeated_word_the_first_one_is_not_missing(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    first = add(index, 0, "retry retry of the upload to storage gave up")
+    less = add(index, 1, "retry of the upload to storage gave up")
+    assert (less.cluster, less.rule) == (first.cluster, Rule.WORDS)
+    assert [s.learned for s in finals(index).values()] == [1 << 1]
+
+
 def test_the_first_word_is_never_missing(start: Start) -> None:
     index = start(recipe=LEARNS)
     first = add(index, 0, "# authentication failure for the last user")
