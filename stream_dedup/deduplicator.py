@@ -340,6 +340,7 @@ class Deduplicator:
         """Close all clusters and return their final summaries; they count as sent."""
         with self._turns:
             self._commit_joins()
+            self._index.merge_all_fitting()
             run(self._index.finish(self.engine.clock.now_us()))
             return list(self._claimed(patterns=patterns))
 

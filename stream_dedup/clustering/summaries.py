@@ -92,6 +92,10 @@ class Summaries:
             return value[:most]
         return value[:begin] + LEFT_OUT + value[end + 1 :]
 
+    def is_whole(self, kept: bytes) -> bool:
+        """Return whether a value was certainly not cut short when it was kept."""
+        return len(kept) < self.max_value_bytes and LEFT_OUT not in kept
+
     @property
     def max_kept_value(self) -> int:
         """Bytes of a line up to which `kept_value` keeps it whole."""

@@ -42,8 +42,8 @@ from stream_dedup.features.fields import decoded
 from stream_dedup.features.patterns import Patterns, Shown
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.values import SlotReader
-from stream_dedup.index.base import Index, Ownership, Representative
-from stream_dedup.model import Batch, Decision, Partition, Rule, Summary
+from stream_dedup.index.base import Index, Ownership, Query, Representative, scoped
+from stream_dedup.model import Batch, Closing, Decision, Partition, Rule, Summary
 from stream_dedup.rules.acting import ActingRules
 from stream_dedup.rules.keeping import Kept
 from stream_dedup.rules.model import RuleKind
@@ -53,6 +53,9 @@ log = logging.getLogger(__name__)
 
 NEAR_CACHE_SIZE = 200_000
 """Exact hashes in the near cache, in each of its two generations; some 440 bytes each."""
+
+NOWHERE = Partition("", 0)
+"""The partition of representatives that are hashed again."""
 
 CLAIM_BATCH = 1_000
 """Summaries claimed at once."""
@@ -204,6 +207,7 @@ class Engine:
         self.withholds = False
         self.clock = clock
         self._windows = windows
+        self._summaries = summaries
         self._hasher = Hasher(recipe, index.key, offload, templates=templates)
         self._cache = NearCache(windows, near_cache_size, summaries.samples)
         self._patterns = Patterns(recipe)
@@ -543,8 +547,58 @@ class Engine:
     # ------------------------------------------------------------ summaries
 
     async def claim_summaries(self, limit: int = CLAIM_BATCH) -> list[Summary]:
-        """Claim due summaries, not described; call `confirm_summaries` once they are sent."""
-        return await self.index.claim(limit, self.clock.now_us())
+        """Claim due summaries, not described; call `confirm_summaries` once they are sent.
+
+        Of clusters that have closed, those merge that fit by now what others have learned.
+        """
+        summaries = await self.index.claim(limit, self.clock.now_us())
+        alone = [each for each in summaries if self._may_fit(each)]
+        if not alone:
+            return summaries
+        queries = await self._queries(alone)
+        found = await self.index.merge_fitting([*queries.values()], self.clock.now_us())
+        roots = dict(zip(queries, found, strict=True))
+        return [
+            each if roots.get(each.cluster) is None
+            else replace(each, closing=Closing.MERGED, merged_into=roots[each.cluster])
+            for each in summaries
+        ]  # fmt: skip
+
+    def _may_fit(self, summary: Summary) -> bool:
+        """Return whether a cluster may merge though it has closed (`Index.merge_fitting`)."""
+        return (
+            self.recipe.match.learn > 0
+            and summary.closing not in (None, Closing.MERGED)
+            and not summary.learned
+            and self._summaries.is_whole(summary.representative)
+        )
+
+    async def _queries(self, summaries: Sequence[Summary]) -> dict[int, Query]:
+        """Return by their clusters what asks the index about representatives.
+
+        Without those that rules act on: they are found by their exact hashes alone.
+        """
+        values = [summary.representative for summary in summaries]
+        documents = list(map(decoded, values)) if self.takes_fields else None
+        groups = [summary.group for summary in summaries]
+        offsets = range(len(values))
+        hashed = self.hash(Batch(NOWHERE, offsets, values, documents=documents, groups=groups))
+        numbers = await self._hasher.fingerprints(hashed, offsets)
+        return {
+            summary.cluster: Query(
+                scoped(summary.group, variant),
+                hashed.exact[row],
+                numbers.fingerprint(row),
+                b"",
+                near=False,
+                first_us=summary.last_time_us,
+                last_us=summary.last_time_us,
+                position=summary.position,
+                one_off=numbers.one_off(row),
+            )
+            for row, (summary, variant) in enumerate(zip(summaries, numbers.variants, strict=True))
+            if hashed.scope(row) is None
+        }
 
     async def confirm_summaries(self, summaries: Sequence[Summary]) -> None:
         """Confirm that summaries were sent."""

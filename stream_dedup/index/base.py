@@ -488,6 +488,28 @@ class Index(Protocol):
         same revision, whatever was counted since.
         """
 
+    async def merge_fitting(self, queries: Sequence[Query], now_us: int) -> list[int | None]:
+        """Merge closed clusters into open ones whose learned patterns they fit by now.
+
+        A line that came before its words were known to vary together has a cluster of its own, and
+        no event looks for it later. So whoever claims its final summary asks once more, before that
+        is sent. What is said in `Summary` of a cluster that has merged holds for it then: its
+        summary names the other one, under the same revision, and the next summary of that one
+        names it.
+
+        A cluster does not merge if it shows a variable, or if its summary was claimed twice: the
+        first claimant may have sent it.
+
+        Called again: answers alike for those that have merged.
+
+        Args:
+            queries: of the representatives of clusters whose final summary is claimed.
+            now_us: the clock.
+
+        Returns:
+            For each the cluster that goes on for it; None if it stays as it is.
+        """
+
     async def confirm(self, summaries: Sequence[tuple[int, int]], now_us: int) -> None:
         """Confirm that the summaries of these (cluster, revision) pairs were sent.
 

@@ -159,6 +159,7 @@ class _Cluster:
         merged_into: the cluster into which it merged when it closed.
         merged: clusters that merged into it since its last confirmed summary, with their counts.
         sampled: as `Summary.sampled`.
+        settled: whether its claimed summary may have been sent, so that it never changes.
     """
 
     identity: int
@@ -182,6 +183,7 @@ class _Cluster:
     merged_into: int | None = None
     merged: tuple[tuple[int, int], ...] = ()
     sampled: tuple[tuple[int, bytes], ...] = ()
+    settled: bool = False
 
     @property
     def provisional(self) -> bool:
@@ -418,11 +420,15 @@ class MemoryIndex:
         self._lookup.merge(loser.slot, root.slot, looks)
         self._see(root, loser.last_us)
         if not loser.provisional:
-            loser.merged_into = root.identity
-            if len(root.merged) < MAX_MERGED_NAMED:
-                root.merged += ((loser.identity, loser.count),)
-            self._keep_sampled(root, loser.sampled)
+            self._count_merged(loser, root)
         self._close(loser.identity, Closing.MERGED)
+
+    def _count_merged(self, loser: _Cluster, root: _Cluster) -> None:
+        """Let the summaries of two clusters say that one has merged into the other."""
+        loser.merged_into = root.identity
+        if len(root.merged) < MAX_MERGED_NAMED:
+            root.merged += ((loser.identity, loser.count),)
+        self._keep_sampled(root, loser.sampled)
 
     def _see(self, cluster: _Cluster, last_us: int) -> None:
         """Note that an open cluster was seen."""
@@ -679,6 +685,7 @@ class MemoryIndex:
 
     def _snapshot(self, identity: int) -> Summary:
         cluster = self._clusters[identity]
+        cluster.settled = cluster.snapshot is not None
         if cluster.snapshot is None:
             cluster.revision += 1
             since_us = cluster.latest_us if cluster.since_us is None else cluster.since_us
@@ -714,6 +721,58 @@ class MemoryIndex:
         if cluster is None or not cluster.count:
             return None
         return self._summary(cluster, cluster.revision + 1)
+
+    async def merge_fitting(self, queries: Sequence[Query], now_us: int) -> list[int | None]:
+        del now_us
+        return [self._merge_fitting(query) for query in queries]
+
+    def _merge_fitting(self, query: Query) -> int | None:
+        cluster = self._clusters.get(opened_id(self._namespace, query.group, query.position))
+        if cluster is None or cluster.snapshot is None or cluster.closing is None:
+            return None
+        claimed = cluster.snapshot
+        if claimed.closing is None or claimed.count != cluster.count:
+            return None  # it was open then
+        if cluster.settled or cluster.closing is Closing.MERGED:
+            return claimed.merged_into
+        if cluster.slot.group != query.group:
+            return None
+        root = self._fitted_by(cluster.slot, query.one_off, query.first_us)
+        if root is None:
+            return None
+        cluster.closing = Closing.MERGED
+        self._count_merged(cluster, root)
+        cluster.snapshot = replace(claimed, closing=Closing.MERGED, merged_into=root.identity)
+        return root.identity
+
+    def merge_all_fitting(self) -> None:
+        """Merge clusters as `merge_fitting` does, before all of them close (`finish`).
+
+        Those that were restored stay as they are: the keys of their patterns are not stored.
+        """
+        for cluster in list(self._clusters.values()):
+            claimed = cluster.closing is not None and cluster.snapshot is not None
+            if claimed or cluster.provisional or cluster.closing is Closing.MERGED:
+                continue
+            root = self._fitted_by(cluster.slot, cluster.slot.one_off, cluster.last_us)
+            if root is None:
+                continue
+            self._count_merged(cluster, root)
+            if cluster.closing is None:
+                self._close(cluster.identity, Closing.MERGED)
+            cluster.closing = Closing.MERGED
+
+    def _fitted_by(self, slot: Slot, one_off: bytes, time_us: int) -> _Cluster | None:
+        """Return the open cluster whose pattern that of another one, with these keys, fits."""
+        if slot.learned or not one_off:
+            return None
+
+        def is_live(other: Slot) -> bool:
+            recorded = other is not slot and not self._clusters[other.cluster].provisional
+            return recorded and self._lookup.is_live(other, time_us)
+
+        found = self._lookup.records.find_fitting(slot.group, one_off, is_live)
+        return None if found is None else self._clusters[found.cluster]
 
     async def confirm(self, summaries: Sequence[tuple[int, int]], now_us: int) -> None:
         for identity, revision in summaries:

@@ -377,6 +377,21 @@ class Records:
                 owner.learned |= 1 << entry.number
         return found._replace(owner=owner)
 
+    def find_fitting(self, group: str, one_off: bytes, is_live: IsLive) -> Slot | None:
+        """Find the cluster whose pattern a pattern fits by words that vary together.
+
+        Args:
+            group: only clusters of it are found.
+            one_off: the packed keys of the pattern.
+            is_live: tells whether a cluster is to be found.
+        """
+        numbers = array("Q", one_off)
+        records = self._of_group.get(group)
+        if records is None or not self._listed[shape_number(shape_key(numbers))]:
+            return None
+        found = self._find_together(records, numbers, Found(None, False, []), is_live)
+        return older(entry.owner for entry in chain.from_iterable(found.together.values()))
+
     @staticmethod
     def _find_together(
         records: dict[int, list[Entry] | Slot], numbers: array[int], found: Found, is_live: IsLive

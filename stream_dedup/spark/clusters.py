@@ -183,6 +183,7 @@ class PartitionIndex:
 
     def roots(self) -> dict[int, int]:
         """Close all clusters, and return where those that have merged have gone."""
+        self._index.merge_all_fitting()
         run(self._index.finish(self._offset))
         into: dict[int, int] = {}
         while summaries := run(self._index.claim(_CLAIMED, self._offset)):

@@ -262,6 +262,9 @@ class Driver:
     def claim(self, limit: int = 1000) -> list[Summary]:
         return self._run(self.index.claim(limit, self.now_us))
 
+    def merge_fitting(self, *queries: Query) -> list[int | None]:
+        return self._run(self.index.merge_fitting(queries, self.now_us))
+
     def confirm(self, summaries: Sequence[Summary]) -> None:
         names = [(summary.cluster, summary.revision) for summary in summaries]
         self._run(self.index.confirm(names, self.now_us))

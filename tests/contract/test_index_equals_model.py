@@ -205,6 +205,7 @@ class Cluster:
     merged_into: int | None = None
     merged: tuple[tuple[int, int], ...] = ()
     learned: int = 0
+    settled: bool = False
 
     def takes(self, query: Query) -> bool:
         live = WINDOWS.live(self.opened_us, self.last_us, query.first_us)
@@ -282,6 +283,7 @@ class Model:
         self.sweeps = 0
         self.cut_sweeps: set[int] = set()
         self.time = StreamTime(WINDOWS)
+        self.finds_provisional = True
 
     def of(self, identity: int) -> Cluster | None:
         return next((c for c in self.clusters if c.identity == identity), None)
@@ -451,6 +453,7 @@ class Model:
             for entry in self.entries
             if (entry.group, entry.key) == (query.group, key)
             and self.open_one(entry.cluster).takes(query)
+            and (self.finds_provisional or not self.open_one(entry.cluster).provisional)
         ]
 
     def oldest(self, entries: list[Entry]) -> Cluster | None:
@@ -808,7 +811,29 @@ class Model:
             cluster.final_due = False
         return taken
 
+    def merge_fitting(self, query: Query) -> int | None:
+        """Where a closed cluster goes whose summary is claimed."""
+        own = self.of(self.identify(query))
+        sent = own and own.snapshot
+        if not own or not sent or not own.closing or not sent.closing or sent.count != own.count:
+            return None
+        if sent.closing is Closing.MERGED:
+            return sent.merged_into
+        if own.settled or own.learned or own.query.group != query.group or not query.one_off:
+            return None
+        self.finds_provisional = False
+        together, _ = self.together(query, unpack(query.one_off))
+        self.finds_provisional = True
+        root = self.oldest([entry for entries in together.values() for entry in entries])
+        if root is None:
+            return None
+        own.closing, own.merged_into = Closing.MERGED, root.identity
+        own.snapshot = replace(sent, closing=Closing.MERGED, merged_into=root.identity)
+        root.merged += ((own.identity, own.count),)
+        return root.identity
+
     def snapshot(self, cluster: Cluster) -> Summary:
+        cluster.settled = cluster.snapshot is not None
         if cluster.snapshot is None:
             cluster.revision += 1
             cluster.snapshot = Summary(
@@ -1062,8 +1087,8 @@ class Histories(RuleBasedStateMachine):
 
     # ---------------------------------------------------------------- summaries
 
-    @rule()
-    def claim(self) -> None:
+    @rule(asks=st.booleans())
+    def claim(self, *, asks: bool) -> None:
         expected = self.model.claim(self.index.now_us)
         claimed = self.index.claim()
         assert {summary.cluster: summary for summary in claimed} == expected
@@ -1071,6 +1096,26 @@ class Histories(RuleBasedStateMachine):
         for summary in claimed:
             assert self.reported.setdefault(self.name_of(summary), summary) == summary
         self.claimed_summaries += claimed
+        if asks:
+            self.merge_fitting([summary.cluster for summary in claimed])
+
+    @precondition(lambda self: self.claimed_summaries)
+    @rule(data=st.data())
+    def merge_one_that_fits(self, data: st.DataObject) -> None:
+        """Its claimant may be late: others have claimed its summary again, or confirmed it."""
+        self.merge_fitting([data.draw(st.sampled_from(self.claimed_summaries)).cluster])
+
+    def merge_fitting(self, clusters: list[int]) -> None:
+        asked = []
+        for cluster in filter(None, map(self.model.of, clusters)):
+            at_us = cluster.latest_us
+            asked.append(cluster.query._replace(first_us=at_us, last_us=at_us))
+        found = self.index.merge_fitting(*asked)
+        assert found == [self.model.merge_fitting(query) for query in asked]
+        for query, root in zip(asked, found, strict=True):
+            own = self.model.of(self.model.identify(query))
+            if root is not None and own is not None and own.snapshot is not None:
+                self.reported[self.name_of(own.snapshot)] = own.snapshot
 
     def name_of(self, summary: Summary) -> tuple[int, int, int]:
         return self.model.life_of[summary.cluster], summary.cluster, summary.revision

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -84,9 +85,18 @@ def session(name: str) -> str:
     return f"session closed for user {name}"
 
 
+def by_cluster(summaries: list[Summary]) -> dict[int, Summary]:
+    return {summary.cluster: summary for summary in summaries}
+
+
 def finals(index: Driver) -> dict[int, Summary]:
     index.finish()
-    return {summary.cluster: summary for summary in index.confirm_all()}
+    return by_cluster(index.confirm_all())
+
+
+def late(query: Query, at_us: int) -> Query:
+    """The query of the representative of a cluster that was last seen then."""
+    return query._replace(first_us=at_us, last_us=at_us)
 
 
 # ---------------------------------------------------------------- finding
@@ -342,12 +352,17 @@ def test_between_two_words_twice_as_many_values_are_wanted(start: Start) -> None
 # ---------------------------------------------------------------- words that vary together
 
 
-def both_learned(index: Driver, offset: Iterator[int]) -> Resolution:
+def both_learned(
+    index: Driver,
+    offset: Iterator[int],
+    at_s: float = 0,
+    line: Callable[[str, str], str] = upload,
+) -> Resolution:
     """Let users and buckets be learned."""
     for name in NAMES[:5]:
-        add(index, next(offset), upload(name, "logs"))
+        add(index, next(offset), line(name, "logs"), at_s)
     for n in range(10):
-        root = add(index, next(offset), upload(f"user{n}", f"bucket{n}"))
+        root = add(index, next(offset), line(f"user{n}", f"bucket{n}"), at_s)
     assert root.rule is Rule.LEARNED
     return root
 
@@ -637,7 +652,7 @@ def test_random_lines_are_answered_as_in_memory(
     setup = Setup(recipe, Windows(idle_us=120 * S, max_age_us=400 * S), FINAL_ONLY)
     index = start(recipe=setup.recipe, windows=setup.windows, summaries=setup.summaries)
     other = Driver(ADAPTERS["memory"].opens, setup)
-    offset, at_s = 0, 0.0
+    offset, at_s, sent = 0, 0.0, dict[Position, Query]()
     while offset < 600:
         queries = []
         for _ in range(random.choice([1, 5, 20])):  # one call of the script
@@ -654,6 +669,14 @@ def test_random_lines_are_answered_as_in_memory(
                 for cluster, events in counted.items()
             ]
             assert driver.count(offset - 1, *deltas, at_s=at_s) == frozenset()
+        sent |= {query.position: query for query in queries}
+        if random.random() < 0.3:
+            claimed = by_cluster(index.claim())
+            assert by_cluster(other.claim()) == claimed
+            again = [late(sent[one.position], one.last_time_us) for one in claimed.values()]
+            assert index.merge_fitting(*again) == other.merge_fitting(*again)
+            for driver in (index, other):
+                driver.confirm([*claimed.values()])
     assert index.size().clusters == other.size().clusters
     assert finals(index) == finals(other)
     other.stop()
@@ -798,7 +821,7 @@ def test_a_merged_cluster_opens_again_once_the_root_is_closed(start: Start) -> N
     index = start(recipe=LEARNS, summaries=FINAL_ONLY)
     answers = [add(index, n, session(name), n) for n, name in enumerate(NAMES[:5])]
     index.wait(10)
-    merged = {summary.cluster: summary for summary in index.claim()}
+    merged = by_cluster(index.claim())
     add(index, 5, "something else entirely happened", 3 * HOUR_S)
     (again,) = index.resolve(asked(1, session("bob"), 3 * HOUR_S))
     assert (again.cluster, again.new) == (answers[1].cluster, True)
@@ -814,6 +837,140 @@ def test_aliases_of_a_merged_cluster_lead_to_the_root(start: Start) -> None:
     (again,) = index.resolve(asked(6, line.format("today", "bob"), 6))
     assert alias.cluster != root.cluster
     assert (again.cluster, again.rule) == (root.cluster, Rule.EXACT)
+
+
+# ---------------------------------------------------------------- merging what has closed
+
+
+EARLY = asked(0, upload("zoe", "music"), 100)
+
+
+def expired(index: Driver, line: str = upload("zoe", "music")) -> tuple[int, int]:
+    """Let a line expire that came before users and buckets were learned.
+
+    Returns:
+        Its cluster, and that of the learned pattern.
+    """
+    early = add(index, 0, line, 100)
+    assert early.new
+    offset = count(1)
+    root = both_learned(index, offset, 1000)
+    add(index, next(offset), "something else", HOUR_S + 200)
+    assert index.size().clusters == 2
+    return early.cluster, root.cluster
+
+
+def test_a_closed_cluster_merges_where_it_fits_by_now(start: Start) -> None:
+    index = start(recipe=LEARNS, summaries=FINAL_ONLY)
+    early, root = expired(index)
+    claimed = by_cluster(index.claim())
+    assert claimed[early].closing is Closing.EXPIRED
+    assert index.merge_fitting(EARLY) == [root]
+    assert index.merge_fitting(EARLY, EARLY) == [root, root]  # as after a lost answer
+    index.wait(31)  # whoever claimed it has died
+    again = by_cluster(index.claim())
+    assert again[early] == dataclasses.replace(
+        claimed[early], closing=Closing.MERGED, merged_into=root
+    )
+    assert index.merge_fitting(EARLY) == [root]
+    index.confirm([*again.values()])
+    closed = finals(index)
+    assert (early, 1) in closed[root].merged
+    assert sum(summary.count for summary in [*again.values(), *closed.values()]) == 17
+
+
+def test_a_cluster_that_was_claimed_twice_merges_no_more(start: Start) -> None:
+    index = start(recipe=LEARNS, summaries=FINAL_ONLY)
+    expired(index)
+    claimed = index.claim()
+    index.wait(31)
+    assert index.claim() == claimed
+    assert index.merge_fitting(EARLY) == [None]
+    index.wait(31)
+    assert index.claim() == claimed
+
+
+@pytest.mark.parametrize(
+    ("line", "query"),
+    [
+        ("user zoe uploaded a file", asked(0, "user zoe uploaded a file", 100)),
+        ("user zoe renamed a file to music", asked(0, "user zoe renamed a file to music", 100)),
+        (upload("zoe", "music"), asked(0, upload("zoe", "music"), 100, group="other")),
+        (upload("zoe", "music"), asked(1000, upload("zoe", "music"), 100)),
+        (upload("zoe", "music"), asked(0, upload("zoe", "music"), 3 * HOUR_S)),
+        (upload("zoe", "music"), EARLY._replace(one_off=b"")),
+    ],
+    ids=["other words", "another verb", "another group", "unknown", "past its window", "no words"],
+)
+def test_a_closed_cluster_that_fits_nothing_stays(start: Start, line: str, query: Query) -> None:
+    index = start(recipe=LEARNS, summaries=FINAL_ONLY)
+    early, _ = expired(index, line)
+    claimed = by_cluster(index.claim())
+    assert index.merge_fitting(query) == [None]
+    index.wait(31)
+    again = by_cluster(index.claim())
+    assert again == claimed
+    assert again[early].closing is Closing.EXPIRED
+
+
+def test_only_a_claimed_and_closed_cluster_merges(start: Start) -> None:
+    index = start(recipe=LEARNS, summaries=Summaries(every_us=10 * S))
+    add(index, 0, upload("zoe", "music"), 100)
+    add(index, 1, upload("zoe", "music"), 101)
+    both_learned(index, offset := count(2), 1000)
+    claimed = index.claim()
+    assert [summary.closing for summary in claimed if summary.position == EARLY.position] == [None]
+    assert index.merge_fitting(EARLY) == [None]  # it is open
+    add(index, next(offset), "something else", HOUR_S + 200)
+    assert index.merge_fitting(EARLY) == [None]  # it was when this was claimed
+    index.confirm(claimed)
+    assert index.merge_fitting(EARLY) == [None]  # nobody has claimed the last one
+    (last,) = [each for each in index.claim() if each.position == EARLY.position]
+    assert index.merge_fitting(EARLY) != [None]
+    index.confirm([last])
+    assert index.merge_fitting(EARLY) == [None]  # it is gone
+
+
+def test_a_closed_cluster_merges_into_what_is_recorded(start: Start) -> None:
+    index = start(recipe=LEARNS, summaries=FINAL_ONLY)
+    add(index, 0, upload("zoe", "music"), 100)
+    lines = [upload(name, "logs") for name in NAMES[:5]]
+    lines += [upload(f"user{n}", f"bucket{n}") for n in range(10)]
+    opened = [asked(n, line, 1000, partition=THERE) for n, line in enumerate(lines)]
+    index.resolve(*opened)
+    add(index, 1, "something else", HOUR_S + 200)
+    index.claim()
+    assert index.merge_fitting(EARLY) == [None]
+
+
+@pytest.mark.parametrize("shows", [False, True])
+def test_a_cluster_that_shows_a_variable_stays_closed(start: Start, *, shows: bool) -> None:
+    index, offset = start(recipe=LEARNS, summaries=FINAL_ONLY), count()
+    line = "user {} uploaded a large file to {}".format
+    early = asked(next(offset), line("zoe", "music"), 100)
+    add(index, 0, line("zoe", "music"), 100)
+    if shows:
+        add(index, next(offset), upload("zoe", "music"), 100)  # lacks a word
+    root = both_learned(index, offset, 1000, line)
+    add(index, next(offset), "something else", HOUR_S + 200)
+    (closed,) = [one for one in index.claim() if one.position == early.position]
+    assert closed.learned == shows << 4
+    assert index.merge_fitting(early) == [None if shows else root.cluster]
+
+
+def test_merging_what_has_closed_is_cut_into_calls(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespace, "CALL_WORK", 1)  # one query a call
+    index = start(recipe=LEARNS, summaries=FINAL_ONLY)
+    lines = [asked(n, upload(f"zoe{n}", f"music{n}"), 100) for n in range(9)]
+    for query in lines:
+        (answer,) = index.resolve(query)
+        index.count(query.position.offset, delta(answer, at_s=100), at_s=100)
+    root = both_learned(index, offset := count(9), 1000)
+    add(index, next(offset), "something else", HOUR_S + 200)
+    index.claim()
+    assert index.merge_fitting(*lines) == [root.cluster] * 9
 
 
 # ---------------------------------------------------------------- bounds

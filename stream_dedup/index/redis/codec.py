@@ -43,6 +43,7 @@ RULES = tuple(Rule)
 
 _TEXT_LENGTHS = [struct.Struct(f"<{code}") for code in layouts.CLUSTER_TEXTS.values()]
 _RARE_LENGTHS = [struct.Struct(f"<{code}") for code in layouts.RARE_TEXTS.values()]
+_ID = struct.Struct(">Q")
 _GROUP_ERRORS = "surrogatepass"
 _IS_LITTLE_ENDIAN = sys.byteorder == "little"
 
@@ -55,6 +56,11 @@ def clamp_us(time_us: int) -> int:
 def pack_id(identity: int) -> bytes:
     """Pack a cluster's id as it is stored."""
     return identity.to_bytes(8, "big")
+
+
+def unpack_ids(packed: bytes) -> list[int | None]:
+    """Unpack clusters' ids, one after the other; zeros are none."""
+    return [identity or None for (identity,) in _ID.iter_unpack(packed)]
 
 
 def pack_group(group: str) -> bytes:

@@ -166,7 +166,8 @@ SNAPSHOT = Layout(
     samples="B",
     learned="d",
     merged="H",
-    into=f"{ID_BYTES}s",  # the cluster into which it has merged; 0 without one
+    into=f"{ID_BYTES}s",  # the cluster into which it has merged; 0 without one, or all bits if it
+    # never changes: it is final, and was claimed twice
     since_us="d",  # earliest event time of the new events
 )
 """The summary of a cluster that is claimed. So many elements of `merged` and the group follow."""

@@ -65,6 +65,9 @@ MIRROR_FACTOR = 8
 """A mirror compares so many times as many entries as a search in Redis: it has more tables, and in
 a crowd each entry is in most of them. Natively that still takes less than the search in Redis."""
 
+MERGED_AT_ONCE = 100
+"""Closed clusters in a call that may merge: few do, and a call that has spent its budget ends."""
+
 LOW_GROUP = (1 << 8 * layouts.LOW_GROUP_BYTES) - 1
 """The bits of a group's hash that the tables hold."""
 
@@ -175,6 +178,25 @@ class Resolver:
             answers += resolutions
             # If the call has left some, more would be sent in vain.
             most = len(queries) if len(resolutions) == asked else len(resolutions) + 1
+        return answers
+
+    async def merge_fitting(
+        self, shard: ShardKeys, queries: Sequence[Query], settings: bytes
+    ) -> list[int | None]:
+        """Merge closed clusters into open ones that they fit; see `Index.merge_fitting`.
+
+        Raises:
+            IndexReset, IndexUnavailable, IndexRefused: see `ScriptRunner.run`.
+        """
+        answers: list[int | None] = []
+        while len(answers) < len(queries):
+            left = queries[len(answers) : len(answers) + MERGED_AT_ONCE]
+            keys, packed, patterns = self._packer.queries(shard, left, [b""] * len(left))
+            arguments: list[Argument] = [settings, self._rules, b"", b"", packed, patterns]
+            answer = await self._runner.run(
+                shard, scripts.MERGE_FITTING, [shard.meta, *keys], arguments
+            )
+            answers += codec.unpack_ids(answer)
         return answers
 
     def _arguments(

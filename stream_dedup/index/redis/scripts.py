@@ -85,6 +85,7 @@ SWEEP = _load("sweep", "_shard")
 KEEP = _load("keep")
 PURGE = _load("purge")
 CLAIM = _load("claim", "_shard", "_sampled")
+MERGE_FITTING = _load("merge_fitting", "_shard", "_sampled", "_search", "_words")
 CONFIRM = _load("confirm", "_shard")
 PERMISSIONS = _load("permissions")
 RULES = _load("rules")
@@ -102,6 +103,7 @@ ALL = (
     KEEP,
     PURGE,
     CLAIM,
+    MERGE_FITTING,
     CONFIRM,
     NOTE_COMMITTED,
     PATTERNS,

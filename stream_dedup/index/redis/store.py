@@ -361,17 +361,26 @@ class RedisIndex:
     # ------------------------------------------------------------ deciding
 
     async def resolve(self, queries: Sequence[Query], now_us: int) -> list[Resolution]:
+        return await self._ask_shards(self._resolver.resolve, queries, now_us)
+
+    async def _ask_shards(
+        self,
+        ask: Callable[[ShardKeys, Sequence[Query], bytes], Awaitable[list[T]]],
+        queries: Sequence[Query],
+        now_us: int,
+    ) -> list[T]:
+        """Ask the shard of each query's group; return the answers in the order of the queries."""
         settings = self._runner.settings(now_us)
         if len(self._shards) == 1:
-            return await self._resolver.resolve(self._shards[0], queries, settings)
+            return await ask(self._shards[0], queries, settings)
         rows_of_shard: dict[int, list[int]] = {}
         for row, query in enumerate(queries):
             rows_of_shard.setdefault(self._packer.group(query.group)[3], []).append(row)
         answers = await gather_all(
-            self._resolver.resolve(self._shards[number], [queries[row] for row in rows], settings)
+            ask(self._shards[number], [queries[row] for row in rows], settings)
             for number, rows in rows_of_shard.items()
         )
-        out: dict[int, Resolution] = {}
+        out: dict[int, T] = {}
         for rows, answered in zip(rows_of_shard.values(), answers, strict=True):
             out.update(zip(rows, answered, strict=True))
         return [out[row] for row in range(len(queries))]
@@ -523,6 +532,9 @@ class RedisIndex:
                 if len(answer) < asked and not more:
                     break
         return claimed
+
+    async def merge_fitting(self, queries: Sequence[Query], now_us: int) -> list[int | None]:
+        return await self._ask_shards(self._resolver.merge_fitting, queries, now_us)
 
     async def confirm(self, summaries: Sequence[tuple[int, int]], now_us: int) -> None:
         settings = self._runner.settings(now_us)

@@ -8,7 +8,7 @@
 
 local changed_keys = {}  -- clusters whose record keys have changed
 local slice_number, has_key
-local find_by_words, ready_slots, show_slots, learn_slots, keys_of_new, note_words, note_together, note_assumed
+local unpack_pattern, find_fitting, find_by_words, ready_slots, show_slots, learn_slots, keys_of_new, note_words, note_together, note_assumed
 local move_records, leave_records, write_records
 
 do  -- a script has room for 200 local names
@@ -61,6 +61,15 @@ do  -- a script has room for 200 local names
   -- Queries whose patterns are new, and whose records wait to be written.
   local waiting_patterns = {}
   local PATTERNS = ARGV[7]
+
+  -- Unpack the keys of a query's pattern; returns where the next ones begin.
+  function unpack_pattern(q, at)
+    local PATTERN_FIELDS, keys_at = unpack_bytes(PATTERN, PATTERNS, at)
+    q.words, q.plain, q.slices, q.group_hash = words, plain == 1, slices, sub(q.field, 1, GROUP_BYTES)
+    q.keys_at, q.places_at = keys_at + LISTS_BYTES, keys_at + LISTS_BYTES + records * KEY_BYTES
+    return q.keys_at + bytes
+  end
+
   local AT_ONCE, MAX_FIELDS = 32, 2000  -- slices; fields and values, as a call takes some 8,000 values
 
   -- Whether all slices exist, of a list from one place to another.
@@ -507,22 +516,6 @@ do  -- a script has room for 200 local names
     return found
   end
 
-  local counts_of_bits = {}
-  local function count_bits(combination)
-    local count, rest = counts_of_bits[combination], combination
-    if count then return count end
-    count = 0
-    while rest > 0 do rest, count = band(rest, rest - 1), count + 1 end
-    counts_of_bits[combination] = count
-    return count
-  end
-
-  -- The words of a combination, as `combination_of` takes them.
-  local function learned_of(combination)
-    if combination < ALL_ASSIGNED then return combination end
-    return combination - ALL_ASSIGNED + 2 ^ (ASSIGNED - REPEATED)
-  end
-
   -- Whether a slot is one of a combination.
   local function is_in(combination, number)
     if number == ASSIGNED then return combination >= ALL_ASSIGNED end
@@ -548,148 +541,178 @@ do  -- a script has room for 200 local names
     return may_merge(q, either(2 ^ (slot.number % REPEATED), c[C_LEARNED]))
   end
 
-  -- Leave out the clusters that stay apart, of those that a pattern fits.
-  local function narrow(q)
-    local first = 1  -- the one of the most words
-    while first <= #q.together and #q.together[first] == 0 do first = first + 1 end
-    if first > #q.together then return end
-    local shown = learned_of(q.combinations[first])
-    for j = 1, #q.together[first] do shown = either(shown, q.together[first][j].cluster[C_LEARNED]) end
-    q.shown = shown
-    for i = first + 1, #q.together do
-      local learned, kept = learned_of(q.combinations[i]), {}
-      for j = 1, #q.together[i] do
-        local entry = q.together[i][j]
-        if may_merge(q, either(learned, entry.cluster[C_LEARNED])) then kept[#kept + 1] = entry end
-      end
-      q.together[i] = kept
+  do  -- likewise
+    local counts_of_bits = {}
+    local function count_bits(combination)
+      local count, rest = counts_of_bits[combination], combination
+      if count then return count end
+      count = 0
+      while rest > 0 do rest, count = band(rest, rest - 1), count + 1 end
+      counts_of_bits[combination] = count
+      return count
     end
-  end
 
-  -- Find the combinations that a pattern may have, and of each the entries of the clusters that it fits.
-  local function find_together(q, live)
-    q.combinations, q.together, q.fits = NONE, NONE, false
-    if listed_shapes == '' then return end
-    local at, bits = shape_of(q)
-    if band(byte(listed_shapes, at), bits) == 0 then return end
-    local lists = {}
-    for anchor = 1, ANCHORS do lists[anchor] = list_field(q, anchor - 1) end
-    lists = records_at(lists, q.group_hash)
-    local listed, most = {}, 0  -- combinations by their words, each with the list and the place in it
-    for i = 1, #lists do
-      local packed = lists[i].packed
-      for at = 1, #packed, ENTRY_BYTES do
-        if byte(packed, at) == COMBINATION then
-          local combination = number_of(sub(packed, at + ENTRY_VALUE_AT - 1, at + SAID_BYTES - 1))
-          local words = count_bits(combination)
-          local of_words = listed[words] or {}
-          listed[words], most = of_words, math.max(most, words)
-          of_words[#of_words + 1], of_words[#of_words + 2], of_words[#of_words + 3] = combination, i, at
+    -- The words of a combination, as `combination_of` takes them.
+    local function learned_of(combination)
+      if combination < ALL_ASSIGNED then return combination end
+      return combination - ALL_ASSIGNED + 2 ^ (ASSIGNED - REPEATED)
+    end
+
+    -- Leave out the clusters that stay apart, of those that a pattern fits.
+    local function narrow(q)
+      local first = 1  -- the one of the most words
+      while first <= #q.together and #q.together[first] == 0 do first = first + 1 end
+      if first > #q.together then return end
+      local shown = learned_of(q.combinations[first])
+      for j = 1, #q.together[first] do shown = either(shown, q.together[first][j].cluster[C_LEARNED]) end
+      q.shown = shown
+      for i = first + 1, #q.together do
+        local learned, kept = learned_of(q.combinations[i]), {}
+        for j = 1, #q.together[i] do
+          local entry = q.together[i][j]
+          if may_merge(q, either(learned, entry.cluster[C_LEARNED])) then kept[#kept + 1] = entry end
         end
+        q.together[i] = kept
       end
     end
-    if most == 0 then return end
-    local p, combinations, fields, tried = words_of(q), {}, {}, {}
-    for words = most, 1, -1 do
-      local of_words = listed[words] or NONE
-      for i = 1, #of_words, 3 do
-        local combination, record = of_words[i], lists[of_words[i + 1]]
-        if #fields < MAX_COMBINATIONS and not tried[combination] then
-          local taken, count, part = taken_by(p, combination)
-          if are_left(p, taken, count) and live(unpack_entry(record.packed, of_words[i + 2]), record) then
-            tried[combination] = true
-            combinations[#combinations + 1], fields[#fields + 1] = combination, field_without(q, p, combination, taken, part)
+
+    -- Find the combinations that a pattern may have, and of each the entries of the clusters that it fits.
+    local function find_together(q, live)
+      q.combinations, q.together, q.fits = NONE, NONE, false
+      if listed_shapes == '' then return end
+      local at, bits = shape_of(q)
+      if band(byte(listed_shapes, at), bits) == 0 then return end
+      local lists = {}
+      for anchor = 1, ANCHORS do lists[anchor] = list_field(q, anchor - 1) end
+      lists = records_at(lists, q.group_hash)
+      local listed, most = {}, 0  -- combinations by their words, each with the list and the place in it
+      for i = 1, #lists do
+        local packed = lists[i].packed
+        for at = 1, #packed, ENTRY_BYTES do
+          if byte(packed, at) == COMBINATION then
+            local combination = number_of(sub(packed, at + ENTRY_VALUE_AT - 1, at + SAID_BYTES - 1))
+            local words = count_bits(combination)
+            local of_words = listed[words] or {}
+            listed[words], most = of_words, math.max(most, words)
+            of_words[#of_words + 1], of_words[#of_words + 2], of_words[#of_words + 3] = combination, i, at
           end
         end
       end
-    end
-    work = work + WORK.shape + #fields * WORK.tried
-    if #fields == 0 then return end
-    q.combinations, q.together = combinations, {}
-    local records = records_at(fields, q.group_hash)
-    for i = 1, #records do
-      local record, found = records[i], {}
-      if #live_entries(record, OWN, live) > 0 then
-        for at = 1, #record.packed, ENTRY_BYTES do
-          local entry = unpack_entry(record.packed, at)
-          entry.cluster = live(entry, record)
-          if entry.cluster then found[#found + 1] = entry end
+      if most == 0 then return end
+      local p, combinations, fields, tried = words_of(q), {}, {}, {}
+      for words = most, 1, -1 do
+        local of_words = listed[words] or NONE
+        for i = 1, #of_words, 3 do
+          local combination, record = of_words[i], lists[of_words[i + 1]]
+          if #fields < MAX_COMBINATIONS and not tried[combination] then
+            local taken, count, part = taken_by(p, combination)
+            if are_left(p, taken, count) and live(unpack_entry(record.packed, of_words[i + 2]), record) then
+              tried[combination] = true
+              combinations[#combinations + 1], fields[#fields + 1] = combination, field_without(q, p, combination, taken, part)
+            end
+          end
         end
-        q.fits = true
       end
-      q.together[i] = found
+      work = work + WORK.shape + #fields * WORK.tried
+      if #fields == 0 then return end
+      q.combinations, q.together = combinations, {}
+      local records = records_at(fields, q.group_hash)
+      for i = 1, #records do
+        local record, found = records[i], {}
+        if #live_entries(record, OWN, live) > 0 then
+          for at = 1, #record.packed, ENTRY_BYTES do
+            local entry = unpack_entry(record.packed, at)
+            entry.cluster = live(entry, record)
+            if entry.cluster then found[#found + 1] = entry end
+          end
+          q.fits = true
+        end
+        q.together[i] = found
+      end
+      narrow(q)
     end
-    narrow(q)
-  end
 
-  -- The cluster of a pattern, and whether one of its own words is a known variable. `live` returns the
-  -- cluster that an entry of a record names, if it takes the event.
-  function find_by_words(q, live)
-    local best
-    local exist = read_records(q)
-    find_together(q, live)
-    if not exist and not q.fits then return nil, false end
-    read_slots(q)
-    local own_record, own = q.own_record, {}
-    for at = 1, #own_record.packed, ENTRY_BYTES do own[#own + 1] = unpack_entry(own_record.packed, at) end
-    for i = 1, #own do
-      if own[i].value == LEARNED then best = oldest(best, live(own[i], own_record)) end
-    end
-    if best then return best, false end
-    local any = #own > 0
-    for i = 1, #q.slots do
-      local slot = q.slots[i]
-      local record = slot.record
-      any = any or record.packed ~= ''
-      local entries = entries_of(record, slot.number)
-      for j = 1, #entries do
-        local c = entries[j].value == LEARNED and live(entries[j], record)
-        if c and takes(q, slot, c) then best = oldest(best, c) end
+    local function oldest_together(q)
+      local best
+      for i = 1, #q.together do
+        for j = 1, #q.together[i] do best = oldest(best, q.together[i][j].cluster) end
       end
+      return best
     end
-    for i = 1, #q.together do
-      for j = 1, #q.together[i] do best = oldest(best, q.together[i][j].cluster) end
+
+    -- The cluster whose pattern a pattern fits by words that vary together.
+    function find_fitting(q, live)
+      find_together(q, live)
+      return oldest_together(q)
     end
-    if best then return best, true end
-    if not any then return nil, false end
-    if q.words >= LEAST_SAME then
+
+    -- The cluster of a pattern, and whether one of its own words is a known variable. `live` returns the
+    -- cluster that an entry of a record names, if it takes the event.
+    function find_by_words(q, live)
+      local best
+      local exist = read_records(q)
+      find_together(q, live)
+      if not exist and not q.fits then return nil, false end
+      read_slots(q)
+      local own_record, own = q.own_record, {}
+      for at = 1, #own_record.packed, ENTRY_BYTES do own[#own + 1] = unpack_entry(own_record.packed, at) end
       for i = 1, #own do
-        local c = own[i].number == OWN and live(own[i], own_record)
-        if c then return c, false end
+        if own[i].value == LEARNED then best = oldest(best, live(own[i], own_record)) end
       end
-    end
-    local gaps = number_of(gaps_of(q))
-    for i = 1, #own do
-      if own[i].first and may_be_missing(own[i].number, q.words + 1, gaps, own[i].value) then
-        best = oldest(best, live(own[i], own_record))
-      end
-    end
-    for i = 1, #q.slots do
-      local slot = q.slots[i]
-      if may_be_missing(slot.number, q.words, ALL_GAPS) then
+      if best then return best, false end
+      local any = #own > 0
+      for i = 1, #q.slots do
+        local slot = q.slots[i]
         local record = slot.record
-        local entries = entries_of(record, OWN)
+        any = any or record.packed ~= ''
+        local entries = entries_of(record, slot.number)
         for j = 1, #entries do
-          if may_be_missing(slot.number, q.words, number_of(entries[j].value), slot.value) then
-            best = oldest(best, live(entries[j], record))
+          local c = entries[j].value == LEARNED and live(entries[j], record)
+          if c and takes(q, slot, c) then best = oldest(best, c) end
+        end
+      end
+      best = oldest(best, oldest_together(q))
+      if best then return best, true end
+      if not any then return nil, false end
+      if q.words >= LEAST_SAME then
+        for i = 1, #own do
+          local c = own[i].number == OWN and live(own[i], own_record)
+          if c then return c, false end
+        end
+      end
+      local gaps = number_of(gaps_of(q))
+      for i = 1, #own do
+        if own[i].first and may_be_missing(own[i].number, q.words + 1, gaps, own[i].value) then
+          best = oldest(best, live(own[i], own_record))
+        end
+      end
+      for i = 1, #q.slots do
+        local slot = q.slots[i]
+        if may_be_missing(slot.number, q.words, ALL_GAPS) then
+          local record = slot.record
+          local entries = entries_of(record, OWN)
+          for j = 1, #entries do
+            if may_be_missing(slot.number, q.words, number_of(entries[j].value), slot.value) then
+              best = oldest(best, live(entries[j], record))
+            end
+          end
+          entries = entries_of(record, slot.number)
+          for j = 1, #entries do
+            local c = entries[j].first and live(entries[j], record)
+            if c and varies(c, slot.number) then best = oldest(best, c) end
           end
         end
-        entries = entries_of(record, slot.number)
-        for j = 1, #entries do
-          local c = entries[j].first and live(entries[j], record)
-          if c and varies(c, slot.number) then best = oldest(best, c) end
+      end
+      for i = 1, #own do  -- its pattern shows that the word may be missing
+        local entry = own[i]
+        local is_its = best and entry.id == best.id and entry.first
+          and may_be_missing(entry.number, q.words + 1, gaps, entry.value)
+        if is_its and live(entry, own_record) then  -- else it is of a cluster that had this id before
+          show(best, entry.number)
         end
       end
+      return best, false
     end
-    for i = 1, #own do  -- its pattern shows that the word may be missing
-      local entry = own[i]
-      local is_its = best and entry.id == best.id and entry.first
-        and may_be_missing(entry.number, q.words + 1, gaps, entry.value)
-      if is_its and live(entry, own_record) then  -- else it is of a cluster that had this id before
-        show(best, entry.number)
-      end
-    end
-    return best, false
   end
 
   -- Whether no other word than that of a slot varies in a cluster's pattern.

@@ -13,6 +13,7 @@ local reply = lost()
 if reply then return reply end
 local due, leases, recency, limit = KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[3])
 local LOOKS = 300
+local NOWHERE, SETTLED = string.rep('\0', ID_BYTES), string.rep('\255', ID_BYTES)
 
 local taken = {}
 if limit > 0 then
@@ -36,6 +37,15 @@ while #taken < limit do
   end
 end
 
+-- A summary that is claimed again may have been sent: it never changes from now on (see merge_fitting.lua).
+local function settle(c)
+  local SNAPSHOT_FIELDS = unpack_bytes(SNAPSHOT, c[C_SNAPSHOT])
+  if state == OPEN or into ~= NOWHERE then return end
+  into = SETTLED
+  c[C_SNAPSHOT] = pack_bytes(SNAPSHOT, SNAPSHOT_FIELDS) .. sub(c[C_SNAPSHOT], SNAPSHOT_BYTES + 1)
+  c.is_changed_text = true
+end
+
 local answers, leased_until = {}, {}
 local cluster = load_clusters(taken)
 for i = 1, #taken do
@@ -50,15 +60,16 @@ for i = 1, #taken do
     if worn then keep_cluster(c) end
     if c[C_SNAPSHOT] == '' then
       c[C_REVISION], c[C_LEASED] = c[C_REVISION] + 1, 1
-      local merged, into = c[C_MERGED], c[C_STATE] == MERGED and c[C_INTO] or string.rep('\0', ID_BYTES)
+      local merged, into = c[C_MERGED], c[C_STATE] == MERGED and c[C_INTO] or NOWHERE
       c[C_SNAPSHOT] = pack_bytes(SNAPSHOT, c[C_REVISION], c[C_EVENTS], c[C_EVENTS] - c[C_EMITTED], c[C_FIRST_US], c[C_LATEST_US],
         c[C_STATE], c[C_SAMPLES], c[C_LEARNED], #merged / MERGED_CLUSTER_BYTES, into,
         math.min(c[C_SINCE_US], c[C_LATEST_US])) .. merged .. c[C_GROUP]
       c[C_SINCE_US], c.is_changed_text = NO_TIME_US, true
       c[C_CHOSEN] = c[C_SAMPLED] > 0 and table.concat(sampled_fields(values_key(c.key))) or ''
       write_cluster(c)
-    elseif worn then
-      write_cluster(c)
+    else
+      settle(c)
+      if worn or c.is_changed_text then write_cluster(c) end
     end
     local snapshot, chosen = c[C_SNAPSHOT], c[C_CHOSEN]
     local answer = {id, sub(snapshot, 1, SNAPSHOT_BYTES), sub(snapshot, SNAPSHOT_BYTES + 1), c[C_POSITION],

@@ -92,37 +92,10 @@ end
 
 -- Clusters by low group hash ‖ fingerprint: what this call has inserted, and what calls of the same caller
 -- have that were on their way when it was packed. The caller does not know their clusters.
-local inserted_here, inserted_by_others, all_have_run = {}, nil, false
-local PENDING_HERE, PENDING = string.rep('\0', ID_BYTES), string.rep('\0', ID_BYTES - 1) .. '\1'
+local inserted_here = {}
 local function note_inserted(into, key, id)
   local ids = into[key]
   if ids then ids[#ids + 1] = id else into[key] = {id} end
-end
-
-local function read_pending_calls()
-  local own, left = {}, #seen / CALL_NAME_BYTES - 1
-  for at = CALL_NAME_BYTES + 1, #seen, CALL_NAME_BYTES do own[sub(seen, at, at + CALL_NAME_BYTES - 1)] = true end
-  local calls = call('LRANGE', inserted_key, -left - 8, -1)
-  inserted_by_others = {}
-  for i = 1, #calls do
-    if own[sub(calls[i], 1, CALL_NAME_BYTES)] then
-      left = left - 1
-      for at = INSERTING_CALL_BYTES + 1, #calls[i], entry_bytes do
-        local behind = at + entry_bytes
-        note_inserted(inserted_by_others, sub(calls[i], at, behind - ID_BYTES - 1), sub(calls[i], behind - ID_BYTES, behind - 1))
-        work = work + 0.2
-      end
-    end
-  end
-  all_have_run = left == 0
-end
-
--- The clusters of an entry that was pending; nil if that is not known.
-local NO_IDS = {}
-local function ids_of_pending(id, key)
-  if id == PENDING_HERE then return inserted_here[key] or NO_IDS end
-  if not inserted_by_others then read_pending_calls() end
-  return inserted_by_others[key] or (all_have_run and NO_IDS or nil)
 end
 
 local inserted = {}
@@ -197,149 +170,183 @@ local function reaches(c, q)
   return has_name(c, function(_, fingerprint, searchable) return searchable and from(fingerprint) <= k end)
 end
 
--- The live clusters of the group within k bits: all of them, unless there are too many; then those
--- with the nearest entries, of equally near ones the oldest. Also whether some were left out.
--- Loading a cluster costs a command, so they are loaded nearest entry first, until twice as many live
--- ones as are kept, or four times as many in all, were loaded; the oldest of those are kept. Clusters
--- that were not loaded count as left out. It ends, too, when so much work was done in all.
-local function live_of(near, by_distance, q, still_leads, until_work)
-  local live, looked = {}, 0
-  for distance = 0, k do
-    local ids, nearer = by_distance[distance] or {}, #live
-    for i = 1, #ids do
-      local id = ids[i]
-      if near[id] == distance then  -- else another of its entries is nearer
-        if #live == 2 * max_verified or looked == 4 * max_verified then break end
-        if work + VERIFYING_WORK * #live >= until_work then
-          cut_by_work = true
-          return live, true
-        end
-        looked = looked + 1
-        local c = load_cluster(id)
-        if takes(c, q) and c[C_GROUP] == q.group and reaches(c, q) and still_leads(c) then live[#live + 1] = c end
-      end
-    end
-    if #live > max_verified then
-      local same = {}
-      for i = nearer + 1, #live do
-        same[i - nearer], live[i] = live[i], nil
-      end
-      table.sort(same, older)
-      for i = nearer + 1, max_verified do live[i] = same[i - nearer] end
-      return live, true
-    end
-    if looked == 4 * max_verified then return live, true end
-  end
-  return live, false
-end
+-- The cluster that a query is near to, and its distance; nil if there is none.
+local search
 
--- Entries near a query that the caller's mirror holds; and a test of whether a cluster still has one of
--- them: the entry may be of an earlier cluster with the same id. Nothing if the tables have to be searched.
-local function entries_of_mirror(q)
-  local near, by_distance, fingerprints = {}, {}, {}
-  local from, length = full_from(q.fingerprint), #q.fingerprint
-  local function add_entry(id, fingerprint)
-    note(id, from(fingerprint), near, by_distance)
-    fingerprints[id] = fingerprints[id] or {}
-    table.insert(fingerprints[id], fingerprint)
-  end
-  local function add_compared()
-    q.compared, q.similarities = {}, {}
-    local at = IN_TABLES_BYTES + 1
-    while at <= #q.mirrored do
-      local MIRRORED_FIELDS = unpack_bytes(MIRRORED, q.mirrored, at)
-      at = behind
-      add_entry(id, fingerprint)
-      if sketch ~= '' then q.compared[id], q.similarities[id] = sketch, similarity end
-    end
-  end
-  local function add_all()  -- whether all pending ones are known
-    for at = 1, #q.mirrored, ID_BYTES + length do
-      local behind = at + ID_BYTES
-      local id, fingerprint = sub(q.mirrored, at, behind - 1), sub(q.mirrored, behind, behind + length - 1)
-      if id == PENDING_HERE or id == PENDING then
-        local ids = ids_of_pending(id, sub(q.field, LOW_GROUP_AT, GROUP_BYTES) .. fingerprint)
-        if not ids then return false end
-        for i = 1, #ids do add_entry(ids[i], fingerprint) end
-      else
-        add_entry(id, fingerprint)
+do  -- a script has room for 200 local names
+  local inserted_by_others, all_have_run = nil, false
+  local PENDING_HERE, PENDING = string.rep('\0', ID_BYTES), string.rep('\0', ID_BYTES - 1) .. '\1'
+
+  local function read_pending_calls()
+    local own, left = {}, #seen / CALL_NAME_BYTES - 1
+    for at = CALL_NAME_BYTES + 1, #seen, CALL_NAME_BYTES do own[sub(seen, at, at + CALL_NAME_BYTES - 1)] = true end
+    local calls = call('LRANGE', inserted_key, -left - 8, -1)
+    inserted_by_others = {}
+    for i = 1, #calls do
+      if own[sub(calls[i], 1, CALL_NAME_BYTES)] then
+        left = left - 1
+        for at = INSERTING_CALL_BYTES + 1, #calls[i], entry_bytes do
+          local behind = at + entry_bytes
+          note_inserted(inserted_by_others, sub(calls[i], at, behind - ID_BYTES - 1), sub(calls[i], behind - ID_BYTES, behind - 1))
+          work = work + 0.2
+        end
       end
     end
-    return true
+    all_have_run = left == 0
   end
-  if IS_BANDS then
-    add_compared()
-  elseif not add_all() then
-    return nil
+
+  -- The clusters of an entry that was pending; nil if that is not known.
+  local NO_IDS = {}
+  local function ids_of_pending(id, key)
+    if id == PENDING_HERE then return inserted_here[key] or NO_IDS end
+    if not inserted_by_others then read_pending_calls() end
+    return inserted_by_others[key] or (all_have_run and NO_IDS or nil)
   end
-  local function still_leads(c)
+
+  -- The live clusters of the group within k bits: all of them, unless there are too many; then those
+  -- with the nearest entries, of equally near ones the oldest. Also whether some were left out.
+  -- Loading a cluster costs a command, so they are loaded nearest entry first, until twice as many live
+  -- ones as are kept, or four times as many in all, were loaded; the oldest of those are kept. Clusters
+  -- that were not loaded count as left out. It ends, too, when so much work was done in all.
+  local function live_of(near, by_distance, q, still_leads, until_work)
+    local live, looked = {}, 0
+    for distance = 0, k do
+      local ids, nearer = by_distance[distance] or {}, #live
+      for i = 1, #ids do
+        local id = ids[i]
+        if near[id] == distance then  -- else another of its entries is nearer
+          if #live == 2 * max_verified or looked == 4 * max_verified then break end
+          if work + VERIFYING_WORK * #live >= until_work then
+            cut_by_work = true
+            return live, true
+          end
+          looked = looked + 1
+          local c = load_cluster(id)
+          if takes(c, q) and c[C_GROUP] == q.group and reaches(c, q) and still_leads(c) then live[#live + 1] = c end
+        end
+      end
+      if #live > max_verified then
+        local same = {}
+        for i = nearer + 1, #live do
+          same[i - nearer], live[i] = live[i], nil
+        end
+        table.sort(same, older)
+        for i = nearer + 1, max_verified do live[i] = same[i - nearer] end
+        return live, true
+      end
+      if looked == 4 * max_verified then return live, true end
+    end
+    return live, false
+  end
+
+  -- Entries near a query that the caller's mirror holds; and a test of whether a cluster still has one of
+  -- them: the entry may be of an earlier cluster with the same id. Nothing if the tables have to be searched.
+  local function entries_of_mirror(q)
+    local near, by_distance, fingerprints = {}, {}, {}
+    local from, length = full_from(q.fingerprint), #q.fingerprint
+    local function add_entry(id, fingerprint)
+      note(id, from(fingerprint), near, by_distance)
+      fingerprints[id] = fingerprints[id] or {}
+      table.insert(fingerprints[id], fingerprint)
+    end
+    local function add_compared()
+      q.compared, q.similarities = {}, {}
+      local at = IN_TABLES_BYTES + 1
+      while at <= #q.mirrored do
+        local MIRRORED_FIELDS = unpack_bytes(MIRRORED, q.mirrored, at)
+        at = behind
+        add_entry(id, fingerprint)
+        if sketch ~= '' then q.compared[id], q.similarities[id] = sketch, similarity end
+      end
+    end
+    local function add_all()  -- whether all pending ones are known
+      for at = 1, #q.mirrored, ID_BYTES + length do
+        local behind = at + ID_BYTES
+        local id, fingerprint = sub(q.mirrored, at, behind - 1), sub(q.mirrored, behind, behind + length - 1)
+        if id == PENDING_HERE or id == PENDING then
+          local ids = ids_of_pending(id, sub(q.field, LOW_GROUP_AT, GROUP_BYTES) .. fingerprint)
+          if not ids then return false end
+          for i = 1, #ids do add_entry(ids[i], fingerprint) end
+        else
+          add_entry(id, fingerprint)
+        end
+      end
+      return true
+    end
     if IS_BANDS then
-      local own = c[C_SEARCHABLE] > 0 and fingerprint_of(c)
+      add_compared()
+    elseif not add_all() then
+      return nil
+    end
+    local function still_leads(c)
+      if IS_BANDS then
+        local own = c[C_SEARCHABLE] > 0 and fingerprint_of(c)
+        for _, fingerprint in ipairs(fingerprints[c.id]) do
+          if fingerprint == own then return is_led_to(c, q) end
+        end
+        return false
+      end
+      local names = c[C_NAME_LIST]
       for _, fingerprint in ipairs(fingerprints[c.id]) do
-        if fingerprint == own then return is_led_to(c, q) end
+        local entry = fingerprint .. '\1'
+        local first = NAMES_HEAD_BYTES + EXACT_BYTES + 1
+        local at = string.find(names, entry, first, true)
+        while at and (at - first) % (NAME_OTHER_BYTES + length) ~= 0 do
+          at = string.find(names, entry, at + 1, true)
+        end
+        if at then return true end
       end
       return false
     end
-    local names = c[C_NAME_LIST]
-    for _, fingerprint in ipairs(fingerprints[c.id]) do
-      local entry = fingerprint .. '\1'
-      local first = NAMES_HEAD_BYTES + EXACT_BYTES + 1
-      local at = string.find(names, entry, first, true)
-      while at and (at - first) % (NAME_OTHER_BYTES + length) ~= 0 do
-        at = string.find(names, entry, at + 1, true)
-      end
-      if at then return true end
-    end
-    return false
+    return near, by_distance, false, still_leads
   end
-  return near, by_distance, false, still_leads
-end
 
-local function search(q)
-  cut_by_work = false
-  local mirrored = is_known and unseen_entries <= MOST_UNSEEN and q.mirrored ~= '?' and not is_near_unseen(q)
-  if mirrored and q.mirrored == '' then return nil end
-  if mirrored and IS_BANDS then q.crowds = unpack_bytes(IN_TABLES, q.mirrored) end
-  local near, by_distance, truncated, still_leads
-  if mirrored then near, by_distance, truncated, still_leads = entries_of_mirror(q) end
-  if not near then near, by_distance, truncated, still_leads = entries_of_tables(q) end
-  local work_before = work
-  local live, crowded = live_of(near, by_distance, q, still_leads, work + allowance)
-  if truncated or crowded then add('truncated', 1) end
-  if cut_by_work then add('cut_by_work', 1) end
-  local best, best_similarity, best_distance
-  local from, like
-  for i = 1, #live do
-    local c = live[i]
-    local distance, similarity, admitted = nil, 0, true
-    if verifies then
-      if q.compared and q.compared[c.id] == c[C_SKETCH] then
-        similarity = q.similarities[c.id]
-      else
-        like = like or similarity_to(q.sketch, jaccard)
-        similarity = like(c[C_SKETCH])
-      end
-      admitted = similarity >= jaccard
-      work = work + VERIFYING_WORK
-    end
-    if admitted then
-      from = from or full_from(q.fingerprint)
-      distance = from(fingerprint_of(c))
-      admitted = distance <= k or (verifies and not IS_BANDS)  -- other keys may have the same marks
-    end
-    if admitted then
-      local better = best == nil or similarity > best_similarity
-      if not better and similarity == best_similarity then
-        better = distance < best_distance
-        if not better and distance == best_distance then
-          better = c[C_OPENED_US] < best[C_OPENED_US] or (c[C_OPENED_US] == best[C_OPENED_US] and before(c.id, best.id))
+  function search(q)
+    cut_by_work = false
+    local mirrored = is_known and unseen_entries <= MOST_UNSEEN and q.mirrored ~= '?' and not is_near_unseen(q)
+    if mirrored and q.mirrored == '' then return nil end
+    if mirrored and IS_BANDS then q.crowds = unpack_bytes(IN_TABLES, q.mirrored) end
+    local near, by_distance, truncated, still_leads
+    if mirrored then near, by_distance, truncated, still_leads = entries_of_mirror(q) end
+    if not near then near, by_distance, truncated, still_leads = entries_of_tables(q) end
+    local work_before = work
+    local live, crowded = live_of(near, by_distance, q, still_leads, work + allowance)
+    if truncated or crowded then add('truncated', 1) end
+    if cut_by_work then add('cut_by_work', 1) end
+    local best, best_similarity, best_distance
+    local from, like
+    for i = 1, #live do
+      local c = live[i]
+      local distance, similarity, admitted = nil, 0, true
+      if verifies then
+        if q.compared and q.compared[c.id] == c[C_SKETCH] then
+          similarity = q.similarities[c.id]
+        else
+          like = like or similarity_to(q.sketch, jaccard)
+          similarity = like(c[C_SKETCH])
         end
+        admitted = similarity >= jaccard
+        work = work + VERIFYING_WORK
       end
-      if better then best, best_similarity, best_distance = c, similarity, distance end
+      if admitted then
+        from = from or full_from(q.fingerprint)
+        distance = from(fingerprint_of(c))
+        admitted = distance <= k or (verifies and not IS_BANDS)  -- other keys may have the same marks
+      end
+      if admitted then
+        local better = best == nil or similarity > best_similarity
+        if not better and similarity == best_similarity then
+          better = distance < best_distance
+          if not better and distance == best_distance then
+            better = c[C_OPENED_US] < best[C_OPENED_US] or (c[C_OPENED_US] == best[C_OPENED_US] and before(c.id, best.id))
+          end
+        end
+        if better then best, best_similarity, best_distance = c, similarity, distance end
+      end
     end
+    allowance = math.max(0, allowance - (work - work_before))
+    return best, best_distance
   end
-  allowance = math.max(0, allowance - (work - work_before))
-  return best, best_distance
 end
 
 -- Whether the slices that a query is about to write (of exact hashes and, if `searchable`, of tables)
@@ -491,18 +498,8 @@ local function merge(q, loser, root, looks)
   root[C_LAST_US] = math.max(root[C_LAST_US], loser[C_LAST_US])
   dirty[root.id] = root
   if not is_provisional(loser) then
-    loser[C_INTO], loser.is_changed_text = root.id, true
-    if #root[C_MERGED] < MAX_MERGED_NAMED * MERGED_CLUSTER_BYTES then
-      root[C_MERGED] = root[C_MERGED] .. pack_bytes(MERGED_CLUSTER, loser.id, loser[C_EVENTS])
-      root.is_changed_text = true
-    end
-    local fields = loser[C_SAMPLED] > 0 and sampled_fields(values_key(loser.key)) or {}
-    if #fields > 0 then
-      local values, events = {}, call('HMGET', values_key(loser.key), unpack(fields))
-      for i = 1, #fields do values[2 * i - 1], values[2 * i] = fields[i], events[i] end
-      root[C_SAMPLED] = root[C_SAMPLED] + write_values(root, values)
-      work = work + 2 + #fields * 0.3
-    end
+    local moved = count_merged(loser, root)
+    if moved > 0 then work = work + 2 + moved * 0.3 end
   end
   just_merged[loser.id], has_merged = root.id, true
   local vanishes = is_provisional(loser) and (loser[C_BEFORE] == OPEN or loser[C_BEFORE] == GONE)
@@ -655,13 +652,6 @@ local answers, refused = {}, false
 local asked = {}  -- the answers' queries and clusters, if words are learned
 local queries = ARGV[6]
 local QUERY_COUNT_FIELDS = unpack_bytes(QUERY_COUNT, queries)
-
-local function unpack_pattern(q, at)
-  local PATTERN_FIELDS, keys_at = unpack_bytes(PATTERN, ARGV[7], at)
-  q.words, q.plain, q.slices, q.group_hash = words, plain == 1, slices, sub(q.field, 1, GROUP_BYTES)
-  q.keys_at, q.places_at = keys_at + LISTS_BYTES, keys_at + LISTS_BYTES + records * KEY_BYTES
-  return q.keys_at + bytes
-end
 
 local function answer(q, c, distance, rule)
   return pack_bytes(RESOLUTION, c.id, c[C_OPENED_US], c[C_LAST_US], distance, (c.id == q.id and NEW or 0)
