@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import Windows
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import IndexUnavailable
@@ -406,6 +409,79 @@ def test_counts_add_up_however_workers_merge_and_lose_answers(
     assert len({(summary.cluster, summary.revision) for summary in summaries}) == len(summaries)
     gone = {s.cluster: s.count for s in summaries if s.merged_into is not None}
     assert gone == dict(entry for summary in summaries for entry in summary.merged)
+
+
+SHORT = Setup(LEARNS.recipe, Windows(idle_us=100 * S), Summaries(every_us=None))
+OF_JSON = replace(
+    SHORT,
+    recipe=replace_recipe(SHORT.recipe, input__fields=[{"path": "text"}], match__variants=[]),
+)
+BARELY_KEPT = replace(SHORT, summaries=Summaries(every_us=None, max_value_bytes=20))
+
+
+class Closed(NamedTuple):
+    """The final summaries of a line that came early, as often as they were claimed; the root's."""
+
+    early: list[Summary]
+    root: Summary
+
+
+async def closed_early(engine: Engine, setup: Setup) -> Closed:
+    """Let a line close that came before its words were known to vary together."""
+    names = [f"{letter}oe" for letter in ascii_lowercase]
+    pairs = [("nobody", "music"), *((name, "logs") for name in names[:5])]
+    pairs += [(name, f"{name}-bucket") for name in names]
+    lines = [f"user {user} uploaded a file to {bucket}" for user, bucket in pairs]
+    clock = engine.clock
+    assert isinstance(clock, ManualClock)
+    for offset, line in enumerate([*lines, "the end"]):
+        clock.advance({1: 90, len(lines): 60}.get(offset, 0))
+        document = {"text": line}
+        value = json.dumps(document) if engine.takes_fields else line
+        await engine.process(Batch(HERE, [offset], [value.encode()], documents=[document]))
+    claimed: list[Summary] = []
+    for _ in range(2):
+        with contextlib.suppress(IndexUnavailable):
+            claimed += await engine.claim_summaries()
+        clock.advance(setup.summaries.lease_us / S + 1)
+    await engine.confirm_summaries(claimed)
+    await engine.index.finish(clock.now_us())
+    early = [one for one in claimed if one.position.offset == 0]
+    (root,) = [one for one in await engine.claim_summaries() if one.learned]
+    return Closed(early, root)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("setup", [SHORT, OF_JSON], ids=["lines", "json"])
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_line_from_before_words_varied_merges_as_it_closes(
+    name: str, setup: Setup, request: pytest.FixtureRequest, *, is_lost: bool
+) -> None:
+    opens = ADAPTERS[name].bind(request)
+
+    async def through() -> Closed:
+        async with opens(setup) as index:
+            lossy = LosesAnswers(index, "merge_fitting" if is_lost else "")
+            return await closed_early(over(lossy, setup=setup), setup)
+
+    early, root = asyncio.run(through())
+    assert [one.merged_into for one in early] == [root.cluster] * (1 if is_lost else 2)
+    assert (early[0].cluster, 1) in root.merged
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_line_that_is_not_kept_whole_merges_nowhere(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    opens = ADAPTERS[name].bind(request)
+
+    async def through() -> Closed:
+        async with opens(BARELY_KEPT) as index:
+            return await closed_early(over(index, setup=BARELY_KEPT), BARELY_KEPT)
+
+    early, root = asyncio.run(through())
+    assert [one.merged_into for one in early] == [None, None]
+    assert early[0].cluster not in dict(root.merged)
 
 
 @pytest.mark.parametrize("name", ADAPTERS)

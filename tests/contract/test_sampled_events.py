@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 
@@ -10,7 +11,14 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.index.base import ClusterDelta, Resolution
 from stream_dedup.model import Summary
 from tests.contract.driver import A, Driver, S, delta, query
-from tests.contract.test_learned_words import FINAL_ONLY, LEARNS, asked, session
+from tests.contract.test_learned_words import (
+    EARLY,
+    FINAL_ONLY,
+    LEARNS,
+    asked,
+    both_learned,
+    session,
+)
 
 Start = Callable[..., Driver]
 FOUR = Summaries(every_us=60 * S, values=4)
@@ -88,3 +96,20 @@ def test_a_merged_cluster_hands_its_events_to_the_other(start: Start) -> None:
     found = {each.cluster: list(each.sampled) for each in index.confirm_all()}
     expected = [events(5, 6, 7, 8, 9), events(6), events(7), events(8)]
     assert sorted(found.values()) == expected
+
+
+@pytest.mark.simhash
+@pytest.mark.one_node
+def test_a_closed_cluster_that_merges_hands_its_events_on(start: Start) -> None:
+    index = start(recipe=LEARNS, summaries=FINAL_ONLY)
+    (early,) = index.resolve(EARLY)
+    offer(index, 0, early, events(4), 100)
+    root = both_learned(index, offset := count(1), 1000)
+    end = index.resolve(asked(next(offset), "something else", 3800))[0]
+    offer(index, next(offset), end, events(5), 3800)
+    claimed = {each.cluster: each for each in index.claim()}
+    assert index.merge_fitting(EARLY) == [root.cluster]
+    index.confirm([*claimed.values()])
+    index.finish()
+    (summary,) = [each for each in index.confirm_all() if each.cluster == root.cluster]
+    assert list(claimed[early.cluster].sampled) == list(summary.sampled) == events(4)
