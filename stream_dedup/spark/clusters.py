@@ -98,7 +98,7 @@ def _decided(
         kept.append((batch.select(["group", "exact", "low", "high", "bands"]), clusters, teach))
     roots = index.roots()
     for batch, clusters, teach in kept:
-        yield index.labelled(batch, [roots.get(each, each) for each in clusters], teach)
+        yield index.labelled(batch, [roots[each] for each in clusters], teach)
 
 
 class PartitionIndex:
@@ -182,7 +182,7 @@ class PartitionIndex:
         assert not closed
 
     def roots(self) -> dict[int, int]:
-        """Close all clusters, and return where those that have merged have gone."""
+        """Close all clusters, and return the oldest part of those that have merged."""
         self._index.merge_all_fitting()
         run(self._index.finish(self._offset))
         into: dict[int, int] = {}
@@ -192,12 +192,13 @@ class PartitionIndex:
             into |= {
                 each.cluster: each.merged_into for each in summaries if each.merged_into is not None
             }
+        oldest: dict[int, int] = {}
         roots = {}
-        for cluster in into:
+        for cluster in self._firsts:  # in the order of their first lines
             root = cluster
             while root in into:
                 root = into[root]
-            roots[cluster] = root
+            roots[cluster] = oldest.setdefault(root, cluster)
         return roots
 
     def labelled(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from stream_dedup.deduplicator import MAX_PART_EVENTS, Deduplicator
 from stream_dedup.errors import IndexFull
 from stream_dedup.features.recipe import load_recipe, replace
 from stream_dedup.index.base import MIN_WAITING, Limits
-from stream_dedup.model import Batch, Decision, Kind, Partition, Rule, Summary
+from stream_dedup.model import Batch, Closing, Decision, Kind, Partition, Rule, Summary
 from stream_dedup.testing import assert_counts_add_up
 
 S = 1_000_000
@@ -297,6 +298,38 @@ def test_learned_words_merge_clusters_that_close_with_their_counts() -> None:
     assert [summary.merged_into for summary in summaries].count(root.cluster) == 3
     assert {summary.pattern for summary in summaries} == {"session closed for user <*>"}
     assert sum(summary.count for summary in summaries) == 12
+
+
+UPLOADS = [
+    f"user {user} uploaded a file to {bucket}"
+    for user, bucket in [
+        ("nobody", "music"),
+        *((user, "logs") for user in USERS),
+        *((f"user{letter}", f"bucket{letter}") for letter in "abcdefghijklmn"),
+    ]
+]
+
+
+@pytest.mark.parametrize("max_clusters", [100, 1])
+def test_lines_from_before_their_words_varied_merge_in_the_end(max_clusters: int) -> None:
+    dedup = learning(limits=Limits(max_clusters=max_clusters))
+    decisions = [dedup.process_one(line) for line in UPLOADS[:1]]
+    dedup.process(UPLOADS[1:])  # above the cap on clusters, the first one closes
+    assert dedup.size().clusters == min(2, max_clusters)
+    early, root = sorted(dedup.close(), key=lambda summary: summary.count)
+    assert early.cluster == decisions[0].cluster
+    assert (early.closing, early.merged_into) == (Closing.MERGED, root.cluster)
+    assert root.merged == ((early.cluster, 1),)
+    assert early.pattern == UPLOADS[0]
+    assert early.count + root.count == len(UPLOADS)
+
+
+def test_restored_clusters_close_as_they_are(tmp_path: Path) -> None:
+    dedup = learning()
+    dedup.process(UPLOADS)
+    dedup.save(tmp_path / "state")
+    loaded = Deduplicator.load(tmp_path / "state", dedup.recipe, clock=ManualClock(NOW_US))
+    assert len(loaded.close()) == len(dedup.close()) == 2
 
 
 def test_a_batch_is_decided_with_what_is_learned_in_it() -> None:

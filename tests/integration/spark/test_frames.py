@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.datasets import Dataset, load_datasets
+from benchmarks.varying_words import made_lines
 from stream_dedup import Deduplicator
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.errors import InputError, RecipeError
@@ -209,6 +210,13 @@ def test_shuffled_lines_cluster_as_in_the_embedded_engine(spark: SparkSession) -
     random.Random(5).shuffle(lines)
     lines = lines[:100_000]
     assert in_spark(frame_of(spark, lines), "logs") == embedded(lines, "logs")
+
+
+def test_lines_of_many_variables_cluster_as_in_the_embedded_engine(spark: SparkSession) -> None:
+    lines = [line for _, line in made_lines(3, 6_000)]
+    found = in_spark(frame_of(spark, lines), "logs")
+    assert found == embedded(lines, "logs")
+    assert len(set(found)) < 60  # also those that came before their words were known to vary
 
 
 @pytest.mark.parametrize("recipe", ["text", "documents", "words", "minhash-n", "md5-128"])
