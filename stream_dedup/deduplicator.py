@@ -337,7 +337,10 @@ class Deduplicator:
             return list(self._claimed(patterns=patterns))
 
     def close(self, *, patterns: bool = True) -> list[Summary]:
-        """Close all clusters and return their final summaries; they count as sent."""
+        """Close all clusters and return their final summaries; they count as sent.
+
+        Before, those merge that fit what others have learned since they were opened.
+        """
         with self._turns:
             self._commit_joins()
             self._index.merge_all_fitting()

@@ -552,7 +552,7 @@ class Engine:
         Of clusters that have closed, those merge that fit by now what others have learned.
         """
         summaries = await self.index.claim(limit, self.clock.now_us())
-        alone = [each for each in summaries if self._may_fit(each)]
+        alone = [each for each in summaries if self.index.may_fit and self._may_fit(each)]
         if not alone:
             return summaries
         queries = await self._queries(alone)
@@ -567,8 +567,7 @@ class Engine:
     def _may_fit(self, summary: Summary) -> bool:
         """Return whether a cluster may merge though it has closed (`Index.merge_fitting`)."""
         return (
-            self.recipe.match.learn > 0
-            and summary.closing not in (None, Closing.MERGED)
+            summary.closing not in (None, Closing.MERGED)
             and not summary.learned
             and self._summaries.is_whole(summary.representative)
         )

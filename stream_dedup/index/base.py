@@ -376,6 +376,13 @@ class Index(Protocol):
     def mirrored(self) -> int:
         """Fingerprints of a remote index of which this process keeps a copy."""
 
+    @property
+    def may_fit(self) -> bool:
+        """Whether `merge_fitting` may find anything, as far as `claim` has learned.
+
+        If not, nobody has to compute its queries: no words are known to vary together.
+        """
+
     async def claim_partition(
         self, partition: Partition, end_offset: int | None, now_us: int, identity: str = ""
     ) -> Ownership:

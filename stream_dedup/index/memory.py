@@ -277,6 +277,11 @@ class MemoryIndex:
         """Closed clusters whose final summary is not confirmed."""
         return len(self._clusters) - self._open_count
 
+    @property
+    def may_fit(self) -> bool:
+        """See `base.Index`."""
+        return self._lookup.records.has_combinations
+
     # ------------------------------------------------------------ partitions
 
     async def claim_partition(

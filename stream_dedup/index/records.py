@@ -299,12 +299,16 @@ class Records:
 
     Args:
         learn: as `Match.learn`.
+
+    Attributes:
+        has_combinations: whether any words were known to vary together.
     """
 
     def __init__(self, learn: int) -> None:
         self._learn = learn
         self._of_group: dict[str, dict[int, list[Entry] | Slot]] = {}
         self._listed = bytearray(SHAPE_NUMBERS)  # of which combinations may be listed
+        self.has_combinations = False
 
     def find(self, group: str, one_off: bytes, is_live: IsLive) -> Found:
         """Find the cluster of a pattern by its words.
@@ -628,7 +632,11 @@ class Records:
                 kept = [e for e in record if e.value != combination or is_live(e.owner)]
                 entry = Entry(COMBINATION, combination, owner, first=False)
                 self._put(records, key, kept, entry, is_live)
-                self._listed[shape_number(key)] = True
+                self._note_shape(key)
+
+    def _note_shape(self, key: int) -> None:
+        """Note that combinations are listed under a key."""
+        self._listed[shape_number(key)] = self.has_combinations = True
 
     def learn(
         self, group: str, seen: Iterable[Seen], owner: Slot, ready: Ready, is_live: IsLive
@@ -775,7 +783,7 @@ class Records:
             entry = Entry(number, value, slot, first)
             self._put(records, key, _entries(records, key), entry, lambda _: True)
             if number == COMBINATION:
-                self._listed[shape_number(key)] = True
+                self._note_shape(key)
 
 
 def _entries(records: dict[int, list[Entry] | Slot], key: int) -> list[Entry]:

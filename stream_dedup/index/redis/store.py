@@ -208,6 +208,7 @@ class RedisIndex:
             client, namespace, recipe, opened.layout, self._packer, opened.incarnations,
             windows=windows, summaries=summaries, limits=limits, spread=self.spread,
         )  # fmt: skip
+        self._may_fit = False
         self._waits_s: dict[Partition, float] = {}  # where the latest commit waited in vain
         self._partitions = self._make_partitions()
         self._maintenance = self._make_maintenance()
@@ -335,6 +336,11 @@ class RedisIndex:
     def mirrored(self) -> int:
         """Fingerprints that this process mirrors; see `mirror`."""
         return self._resolver.mirrored
+
+    @property
+    def may_fit(self) -> bool:
+        """See `base.Index`."""
+        return self._may_fit
 
     # ------------------------------------------------------------ partitions
 
@@ -518,7 +524,7 @@ class RedisIndex:
                 asked = min(CLAIMS, limit - len(claimed))
                 keys = [shard.meta, shard.due, shard.leases, shard.recency]
                 try:
-                    more, *answer = await self._runner.run(
+                    more, may_fit, *answer = await self._runner.run(
                         shard, scripts.CLAIM, keys, [settings, asked]
                     )
                 except (IndexRefused, IndexUnavailable):
@@ -527,6 +533,7 @@ class RedisIndex:
                     # Summaries that are leased already would else be sent only after their lease.
                     # A loss of data is raised at once.
                     return claimed
+                self._may_fit = self._may_fit or bool(may_fit)
                 most = self._summaries.values
                 claimed += [codec.unpack_summary(each, most) for each in answer]
                 if len(answer) < asked and not more:
