@@ -54,9 +54,6 @@ log = logging.getLogger(__name__)
 NEAR_CACHE_SIZE = 200_000
 """Exact hashes in the near cache, in each of its two generations; some 440 bytes each."""
 
-NOWHERE = Partition("", 0)
-"""The partition of representatives that are hashed again."""
-
 CLAIM_BATCH = 1_000
 """Summaries claimed at once."""
 
@@ -552,10 +549,11 @@ class Engine:
         Of clusters that have closed, those merge that fit by now what others have learned.
         """
         summaries = await self.index.claim(limit, self.clock.now_us())
-        alone = [each for each in summaries if self.index.may_fit and self._may_fit(each)]
-        if not alone:
+        if not self.index.knows_combinations:
             return summaries
-        queries = await self._queries(alone)
+        queries = await self._queries([each for each in summaries if self._may_fit(each)])
+        if not queries:
+            return summaries
         found = await self.index.merge_fitting([*queries.values()], self.clock.now_us())
         roots = dict(zip(queries, found, strict=True))
         return [
@@ -575,29 +573,29 @@ class Engine:
     async def _queries(self, summaries: Sequence[Summary]) -> dict[int, Query]:
         """Return by their clusters what asks the index about representatives.
 
-        Without those that rules act on: they are found by their exact hashes alone.
+        Without those that fit nothing, and those that rules act on: these are found by their exact
+        hashes alone.
         """
+        if not summaries:
+            return {}
         values = [summary.representative for summary in summaries]
-        documents = list(map(decoded, values)) if self.takes_fields else None
-        groups = [summary.group for summary in summaries]
-        offsets = range(len(values))
-        hashed = self.hash(Batch(NOWHERE, offsets, values, documents=documents, groups=groups))
-        numbers = await self._hasher.fingerprints(hashed, offsets)
-        return {
-            summary.cluster: Query(
-                scoped(summary.group, variant),
-                hashed.exact[row],
-                numbers.fingerprint(row),
-                b"",
-                near=False,
-                first_us=summary.last_time_us,
-                last_us=summary.last_time_us,
-                position=summary.position,
-                one_off=numbers.one_off(row),
-            )
-            for row, (summary, variant) in enumerate(zip(summaries, numbers.variants, strict=True))
-            if hashed.scope(row) is None
-        }
+        numbers, ruled = await self._hasher.stored(values)
+        queries: dict[int, Query] = {}
+        for row, (summary, variant) in enumerate(zip(summaries, numbers.variants, strict=True)):
+            group, one_off = scoped(summary.group, variant), numbers.one_off(row)
+            if self.index.may_fit(group, one_off) and row not in ruled:
+                queries[summary.cluster] = Query(
+                    group,
+                    numbers.exact[row],
+                    numbers.fingerprint(row),
+                    b"",
+                    near=False,
+                    first_us=summary.last_time_us,
+                    last_us=summary.last_time_us,
+                    position=summary.position,
+                    one_off=one_off,
+                )
+        return queries
 
     async def confirm_summaries(self, summaries: Sequence[Summary]) -> None:
         """Confirm that summaries were sent."""

@@ -11,7 +11,7 @@ holds.
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -184,6 +184,25 @@ class Hasher:
         fingerprinter = hashed.fingerprinter
         selected = fingerprinter.select(hashed.prepared, rows)
         return fingerprinter.fingerprints(selected, full=True)
+
+    async def stored(self, values: Sequence[bytes]) -> tuple[Fingerprints, Collection[int]]:
+        """Compute the fingerprints of values as they are stored.
+
+        Returns:
+            The fingerprints, and the rows of which rules decide what is near.
+        """
+        work = partial(self._stored, values)
+        if len(values) < MIN_OFFLOADED_EVENTS:
+            return work()
+        found: tuple[Fingerprints, Collection[int]] = await self._offload(work)
+        return found
+
+    def _stored(self, values: Sequence[bytes]) -> tuple[Fingerprints, Collection[int]]:
+        fingerprinter, rules = self._fingerprinter, self.rules
+        documents = list(map(decoded, values)) if self.takes_fields else None
+        numbers = fingerprinter.fingerprints(fingerprinter.prepare(values, documents), full=True)
+        acted = None if rules is None else rules.batch(numbers.exact, values, documents)
+        return numbers, () if acted is None else acted.scopes.keys()
 
     async def templates(self, firsts: Sequence[bytes], learned: Sequence[int]) -> list[int]:
         """Compute the ids of clusters' templates; see `fingerprint.templates`."""

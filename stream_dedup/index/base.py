@@ -377,10 +377,15 @@ class Index(Protocol):
         """Fingerprints of a remote index of which this process keeps a copy."""
 
     @property
-    def may_fit(self) -> bool:
-        """Whether `merge_fitting` may find anything, as far as `claim` has learned.
+    def knows_combinations(self) -> bool:
+        """Whether any words vary together, as of the last `claim`: else `merge_fitting` is idle."""
 
-        If not, nobody has to compute its queries: no words are known to vary together.
+    def may_fit(self, group: str, one_off: bytes) -> bool:
+        """Return whether `merge_fitting` may find anything for a pattern, as of the last `claim`.
+
+        Args:
+            group: as `Query.group`.
+            one_off: as `Query.one_off`.
         """
 
     async def claim_partition(

@@ -28,6 +28,7 @@ values kept (docs/choosing-k.md).
 from __future__ import annotations
 
 import heapq
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field, replace
@@ -278,9 +279,14 @@ class MemoryIndex:
         return len(self._clusters) - self._open_count
 
     @property
-    def may_fit(self) -> bool:
+    def knows_combinations(self) -> bool:
         """See `base.Index`."""
         return self._lookup.records.has_combinations
+
+    def may_fit(self, group: str, one_off: bytes) -> bool:
+        """See `base.Index`."""
+        del group
+        return self._lookup.records.lists(array("Q", one_off))
 
     # ------------------------------------------------------------ partitions
 

@@ -310,6 +310,10 @@ class Records:
         self._listed = bytearray(SHAPE_NUMBERS)  # of which combinations may be listed
         self.has_combinations = False
 
+    def lists(self, numbers: array[int]) -> bool:
+        """Return whether combinations may be listed for patterns such as that with these keys."""
+        return bool(numbers) and bool(self._listed[shape_number(shape_key(numbers))])
+
     def find(self, group: str, one_off: bytes, is_live: IsLive) -> Found:
         """Find the cluster of a pattern by its words.
 
@@ -328,7 +332,7 @@ class Records:
             if key in records
         ]
         found = Found(None, False, seen)
-        if self._listed[shape_number(shape_key(numbers))]:
+        if self.lists(numbers):
             found = self._find_together(records, numbers, found, is_live)
         if not seen and not any(found.together.values()) and numbers[0] not in records:
             return found
@@ -391,7 +395,7 @@ class Records:
         """
         numbers = array("Q", one_off)
         records = self._of_group.get(group)
-        if records is None or not self._listed[shape_number(shape_key(numbers))]:
+        if records is None or not self.lists(numbers):
             return None
         found = self._find_together(records, numbers, Found(None, False, []), is_live)
         return older(entry.owner for entry in chain.from_iterable(found.together.values()))

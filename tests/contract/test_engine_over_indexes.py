@@ -25,6 +25,8 @@ from stream_dedup.features.recipe import replace as replace_recipe
 from stream_dedup.features.values import SlotReader
 from stream_dedup.index.base import Index
 from stream_dedup.model import Batch, Decision, Kind, Partition, Summary
+from stream_dedup.rules.model import PatternRule, RuleKind
+from stream_dedup.rules.ruleset import RuleSet
 from tests.contract.driver import ADAPTERS, START_US, WIDE, S, Setup
 from tests.services.redis import RedisServer
 from tests.strategies import HOSTILE_TEXTS
@@ -426,8 +428,11 @@ class Closed(NamedTuple):
     root: Summary
 
 
-async def closed_early(engine: Engine, setup: Setup) -> Closed:
-    """Let a line close that came before its words were known to vary together."""
+async def closed_early(engine: Engine, setup: Setup, *rules: PatternRule) -> Closed:
+    """Let a line close that came before its words were known to vary together.
+
+    The rules are given just before it is claimed.
+    """
     names = [f"{letter}oe" for letter in ascii_lowercase]
     pairs = [("nobody", "music"), *((name, "logs") for name in names[:5])]
     pairs += [(name, f"{name}-bucket") for name in names]
@@ -439,6 +444,7 @@ async def closed_early(engine: Engine, setup: Setup) -> Closed:
         document = {"text": line}
         value = json.dumps(document) if engine.takes_fields else line
         await engine.process(Batch(HERE, [offset], [value.encode()], documents=[document]))
+    engine.use_rules(RuleSet(rules))
     claimed: list[Summary] = []
     for _ in range(2):
         with contextlib.suppress(IndexUnavailable):
@@ -469,15 +475,24 @@ def test_a_line_from_before_words_varied_merges_as_it_closes(
     assert (early[0].cluster, 1) in root.merged
 
 
+APART = PatternRule(
+    RuleKind.NEVER_MERGE,
+    ("user nobody uploaded a file to music", "user <*> uploaded a file to <*>"),
+)
+
+
+@pytest.mark.parametrize(
+    ("setup", "rules"), [(BARELY_KEPT, []), (SHORT, [APART])], ids=["cut short", "by a rule"]
+)
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_a_line_that_is_not_kept_whole_merges_nowhere(
-    name: str, request: pytest.FixtureRequest
+def test_a_line_that_is_cut_short_or_kept_apart_stays(
+    name: str, setup: Setup, rules: list[PatternRule], request: pytest.FixtureRequest
 ) -> None:
     opens = ADAPTERS[name].bind(request)
 
     async def through() -> Closed:
-        async with opens(BARELY_KEPT) as index:
-            return await closed_early(over(index, setup=BARELY_KEPT), BARELY_KEPT)
+        async with opens(setup) as index:
+            return await closed_early(over(index, setup=setup), setup, *rules)
 
     early, root = asyncio.run(through())
     assert [one.merged_into for one in early] == [None, None]

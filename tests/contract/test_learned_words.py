@@ -862,10 +862,14 @@ def expired(index: Driver, line: str = upload("zoe", "music")) -> tuple[int, int
 
 def test_a_closed_cluster_merges_where_it_fits_by_now(start: Start) -> None:
     index = start(recipe=LEARNS, summaries=FINAL_ONLY)
-    assert not index.index.may_fit
+    assert not index.index.knows_combinations
+    assert not index.index.may_fit("", EARLY.one_off)
     early, root = expired(index)
     claimed = by_cluster(index.claim())
-    assert index.index.may_fit
+    assert index.index.knows_combinations
+    assert index.index.may_fit("", EARLY.one_off)
+    assert not index.index.may_fit("", asked(0, "something else").one_off)
+    assert not index.index.may_fit("", b"")
     assert claimed[early].closing is Closing.EXPIRED
     assert index.merge_fitting(EARLY) == [root]
     assert index.merge_fitting(EARLY, EARLY) == [root, root]  # as after a lost answer

@@ -85,6 +85,19 @@ def reference_pack_patterns(rows: Sequence[Row], shift: int) -> bytes:
     return b"".join(out)
 
 
+def is_listed(shapes: bytes, one_off: bytes) -> bool:
+    """Return whether combinations may be listed for patterns such as one with these keys.
+
+    Args:
+        shapes: a bit for each number of shapes, as ``_words.lua`` keeps them; or empty.
+        one_off: the keys of the pattern.
+    """
+    if not shapes or not one_off:
+        return False
+    key = shape_key(array("Q", one_off))
+    return bool(shapes[key >> 56 << 1 | key >> 55 & 1] >> (key >> 48 & 7) & 1)
+
+
 def fastest_pack_patterns() -> Callable[[Sequence[Row], int], bytes]:
     """Return the native function of the same result, where it was compiled."""
     return native_or("index.redis._one_off", "pack_patterns", reference_pack_patterns)

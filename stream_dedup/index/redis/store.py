@@ -86,6 +86,7 @@ from stream_dedup.index.redis.namespace import (
     open_spread,
     plan_layout,
 )
+from stream_dedup.index.redis.one_off import is_listed
 from stream_dedup.index.redis.resolver import Resolver
 from stream_dedup.index.redis.runner import Partitions, ScriptRunner
 from stream_dedup.index.redis.scripts import Argument
@@ -208,7 +209,7 @@ class RedisIndex:
             client, namespace, recipe, opened.layout, self._packer, opened.incarnations,
             windows=windows, summaries=summaries, limits=limits, spread=self.spread,
         )  # fmt: skip
-        self._may_fit = False
+        self._shapes: dict[int, bytes] = {}  # of each shard, see `one_off.is_listed`
         self._waits_s: dict[Partition, float] = {}  # where the latest commit waited in vain
         self._partitions = self._make_partitions()
         self._maintenance = self._make_maintenance()
@@ -338,9 +339,13 @@ class RedisIndex:
         return self._resolver.mirrored
 
     @property
-    def may_fit(self) -> bool:
+    def knows_combinations(self) -> bool:
         """See `base.Index`."""
-        return self._may_fit
+        return any(self._shapes.values())
+
+    def may_fit(self, group: str, one_off: bytes) -> bool:
+        """See `base.Index`."""
+        return is_listed(self._shapes.get(self._packer.group(group)[3], b""), one_off)
 
     # ------------------------------------------------------------ partitions
 
@@ -524,7 +529,7 @@ class RedisIndex:
                 asked = min(CLAIMS, limit - len(claimed))
                 keys = [shard.meta, shard.due, shard.leases, shard.recency]
                 try:
-                    more, may_fit, *answer = await self._runner.run(
+                    more, shapes, *answer = await self._runner.run(
                         shard, scripts.CLAIM, keys, [settings, asked]
                     )
                 except (IndexRefused, IndexUnavailable):
@@ -533,7 +538,7 @@ class RedisIndex:
                     # Summaries that are leased already would else be sent only after their lease.
                     # A loss of data is raised at once.
                     return claimed
-                self._may_fit = self._may_fit or bool(may_fit)
+                self._shapes[shard.number] = shapes
                 most = self._summaries.values
                 claimed += [codec.unpack_summary(each, most) for each in answer]
                 if len(answer) < asked and not more:

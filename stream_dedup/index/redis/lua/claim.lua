@@ -3,8 +3,8 @@
 -- Runs though the server's memory is full: once they are confirmed their clusters free it.
 -- KEYS  meta, due, leases, recency
 -- ARGV  incarnation, settings (see _shard.lua), how many at most
--- Returns whether more may be due though fewer than the limit are returned; whether any words are known to
---       vary together; and for each
+-- Returns whether more may be due though fewer than the limit are returned; the shapes of which combinations may
+--       be listed (see _words.lua); and for each
 --       {id, SNAPSHOT, merged clusters and group, position, representative, sample …, priority and
 --       value of an event chosen by chance …}.
 -- Cost  a command a summary, and one if it has samples, three if events were chosen by chance; at most
@@ -91,6 +91,6 @@ if #answers > 0 then
   keep(leases)
 end
 write_counters()
-table.insert(answers, 1, call('HEXISTS', META, 'shapes'))
+table.insert(answers, 1, call('HGET', META, 'shapes') or '')
 table.insert(answers, 1, more)
 return answers
