@@ -34,7 +34,9 @@ from stream_dedup.engine.sampling import Sampler
 from stream_dedup.engine.segment import NO_TOKENS, REPLAYED, Segment, SegmentContext
 from stream_dedup.errors import (
     AlreadyRecorded,
+    IndexRefused,
     IndexReset,
+    IndexUnavailable,
     PartitionUnclaimed,
     ProtocolError,
 )
@@ -551,10 +553,19 @@ class Engine:
         summaries = await self.index.claim(limit, self.clock.now_us())
         if not self.index.knows_combinations:
             return summaries
-        queries = await self._queries([each for each in summaries if self._may_fit(each)])
+        queries = await self._queries([each for each in summaries if self._stands_alone(each)])
         if not queries:
             return summaries
-        found = await self.index.merge_fitting([*queries.values()], self.clock.now_us())
+        now_us = self.clock.now_us()
+        try:
+            found = await self.index.merge_fitting([*queries], [*queries.values()], now_us)
+        except (IndexRefused, IndexUnavailable):
+            # It may have been carried out: they are claimed again once their lease has ended. The
+            # others need not wait.
+            others = [each for each in summaries if each.cluster not in queries]
+            if not others:
+                raise
+            return others
         roots = dict(zip(queries, found, strict=True))
         return [
             each if roots.get(each.cluster) is None
@@ -562,10 +573,11 @@ class Engine:
             for each in summaries
         ]  # fmt: skip
 
-    def _may_fit(self, summary: Summary) -> bool:
-        """Return whether a cluster may merge though it has closed (`Index.merge_fitting`)."""
+    def _stands_alone(self, summary: Summary) -> bool:
+        """Return whether a closed cluster may still merge (`Index.merge_fitting`)."""
         return (
             summary.closing not in (None, Closing.MERGED)
+            and summary.revision == 1
             and not summary.learned
             and self._summaries.is_whole(summary.representative)
         )

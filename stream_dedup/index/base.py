@@ -378,7 +378,7 @@ class Index(Protocol):
 
     @property
     def knows_combinations(self) -> bool:
-        """Whether any words vary together, as of the last `claim`: else `merge_fitting` is idle."""
+        """Whether any words vary together, as of the last `claim`; if not, nothing merges late."""
 
     def may_fit(self, group: str, one_off: bytes) -> bool:
         """Return whether `merge_fitting` may find anything for a pattern, as of the last `claim`.
@@ -500,7 +500,9 @@ class Index(Protocol):
         same revision, whatever was counted since.
         """
 
-    async def merge_fitting(self, queries: Sequence[Query], now_us: int) -> list[int | None]:
+    async def merge_fitting(
+        self, clusters: Sequence[int], queries: Sequence[Query], now_us: int
+    ) -> list[int | None]:
         """Merge closed clusters into open ones whose learned patterns they fit by now.
 
         A line that came before its words were known to vary together has a cluster of its own, and
@@ -509,13 +511,15 @@ class Index(Protocol):
         summary names the other one, under the same revision, and the next summary of that one
         names it.
 
-        A cluster does not merge if it shows a variable, or if its summary was claimed twice: the
-        first claimant may have sent it.
+        A cluster merges only if this is its first summary, if it shows no variable, and if the
+        other one was opened while it could still have taken events.
 
-        Called again: answers alike for those that have merged.
+        Called again, or if the summary was claimed twice: nothing changes any more, as the summary
+        may have been sent. It answers as before.
 
         Args:
-            queries: of the representatives of clusters whose final summary is claimed.
+            clusters: whose final summary is claimed.
+            queries: of their representatives.
             now_us: the clock.
 
         Returns:

@@ -35,6 +35,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from stream_dedup.clustering.learning import MAX_RECORDS
+from stream_dedup.clustering.openings import OpenedPatterns
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import StreamTime, Windows
 from stream_dedup.errors import (
@@ -228,6 +229,8 @@ class MemoryIndex:
         key: of the hashes that decide; a random one by default.
         cap_waiting: refuse to open clusters while too many closed ones wait for their final
             summary; if not, the caller has to claim them in time.
+        each_call: compare patterns that have opened clusters after each call of `resolve`, as an
+            index does that is shared, and not after each of its queries.
 
     Attributes:
         taught: for each query of the last call of `resolve`: false if it only repeated what the
@@ -245,11 +248,14 @@ class MemoryIndex:
         limits: Limits | None = None,
         key: HashKey | None = None,
         cap_waiting: bool = True,
+        each_call: bool = False,
     ) -> None:
         check_width(recipe)
         self.recipe = recipe
         self.key = key or HashKey.random()
         self._cap_waiting = cap_waiting
+        self._each_call = each_call
+        self._openings = OpenedPatterns(recipe.match.learn)
         self.resets = self.mirrored = 0  # nothing of it is remote
         self._namespace = namespace or recipe.name
         self._windows = windows or Windows()
@@ -281,7 +287,7 @@ class MemoryIndex:
     @property
     def knows_combinations(self) -> bool:
         """See `base.Index`."""
-        return self._lookup.records.has_combinations
+        return self._lookup.records.has_combinations and self._open_count > 0
 
     def may_fit(self, group: str, one_off: bytes) -> bool:
         """See `base.Index`."""
@@ -343,6 +349,10 @@ class MemoryIndex:
             learned = self._clusters[answer.cluster].slot.learned
             if learned:
                 answers[row] = answer._replace(learned=learned)
+        if self._each_call:
+            for query, answer in zip(queries, answers, strict=True):
+                if answer.new and answer.rule is Rule.NEW and query.one_off:
+                    self._compare(query)
         return answers
 
     def _resolve(self, row: int, query: Query, now_us: int) -> Resolution:
@@ -396,8 +406,11 @@ class MemoryIndex:
         root = self._merged(found, ready)
         if root is None:
             answer = self._open_cluster(identity, query, now_us)
-            records.open(self._clusters[identity].slot, is_live)
-            records.assume(self._clusters[identity].slot, known, is_live)
+            slot = self._clusters[identity].slot
+            records.open(slot, is_live)
+            records.assume(slot, known, is_live)
+            if not self._each_call:
+                self._compare(query)
         else:
             rule = rule if found is not None else Rule.LEARNED
             lookup.add_alias(query, root.slot, searchable=rule is Rule.FINGERPRINT)
@@ -406,6 +419,21 @@ class MemoryIndex:
             if rule is Rule.LEARNED:
                 records.note_together(query.one_off, root.slot, known, ready, is_live)
         return answer
+
+    def _compare(self, query: Query) -> None:
+        """Compare a pattern that has opened a cluster with those before; note which words vary."""
+        combination = self._openings.add(query.group, query.one_off)
+        cluster = self._clusters.get(opened_id(self._namespace, query.group, query.position))
+        if not combination or cluster is None or cluster.closing is not None:
+            return
+        slot = cluster.slot
+        if slot.group == query.group and slot.fingerprint == query.fingerprint:
+            self._lookup.records.combine(
+                query.one_off,
+                slot,
+                combination,
+                lambda other: self._lookup.is_live(other, query.first_us),
+            )
 
     def _merged(self, found: Slot | None, ready: Ready) -> _Cluster | None:
         """Merge the cluster that was found and those of learned slots; return what is left."""
@@ -733,22 +761,27 @@ class MemoryIndex:
             return None
         return self._summary(cluster, cluster.revision + 1)
 
-    async def merge_fitting(self, queries: Sequence[Query], now_us: int) -> list[int | None]:
+    async def merge_fitting(
+        self, clusters: Sequence[int], queries: Sequence[Query], now_us: int
+    ) -> list[int | None]:
         del now_us
-        return [self._merge_fitting(query) for query in queries]
+        return [self._merge_fitting(*each) for each in zip(clusters, queries, strict=True)]
 
-    def _merge_fitting(self, query: Query) -> int | None:
-        cluster = self._clusters.get(opened_id(self._namespace, query.group, query.position))
+    def _merge_fitting(self, identity: int, query: Query) -> int | None:
+        cluster = self._clusters.get(identity)
         if cluster is None or cluster.snapshot is None or cluster.closing is None:
+            return None
+        if identity != opened_id(self._namespace, query.group, query.position):
             return None
         claimed = cluster.snapshot
         if claimed.closing is None or claimed.count != cluster.count:
             return None  # it was open then
         if cluster.settled or cluster.closing is Closing.MERGED:
             return claimed.merged_into
-        if cluster.slot.group != query.group:
+        cluster.settled = True
+        if cluster.slot.group != query.group or claimed.revision > 1:
             return None
-        root = self._fitted_by(cluster.slot, query.one_off, query.first_us)
+        root = self._fitted_by(cluster, query.one_off, query.first_us)
         if root is None:
             return None
         cluster.closing = Closing.MERGED
@@ -761,11 +794,12 @@ class MemoryIndex:
 
         Those that were restored stay as they are: the keys of their patterns are not stored.
         """
+        if not self._summaries.final:
+            return
         for cluster in list(self._clusters.values()):
-            claimed = cluster.closing is not None and cluster.snapshot is not None
-            if claimed or cluster.provisional or cluster.closing is Closing.MERGED:
+            if cluster.revision or cluster.provisional or cluster.closing is Closing.MERGED:
                 continue
-            root = self._fitted_by(cluster.slot, cluster.slot.one_off, cluster.last_us)
+            root = self._fitted_by(cluster, cluster.slot.one_off, cluster.last_us)
             if root is None:
                 continue
             self._count_merged(cluster, root)
@@ -773,14 +807,19 @@ class MemoryIndex:
                 self._close(cluster.identity, Closing.MERGED)
             cluster.closing = Closing.MERGED
 
-    def _fitted_by(self, slot: Slot, one_off: bytes, time_us: int) -> _Cluster | None:
-        """Return the open cluster whose pattern that of another one, with these keys, fits."""
+    def _fitted_by(self, cluster: _Cluster, one_off: bytes, time_us: int) -> _Cluster | None:
+        """Return the open cluster whose pattern that of another one, with these keys, fits.
+
+        It was opened while the other one could still have taken its first event.
+        """
+        slot, until_us = cluster.slot, self._live_until_us(cluster)
         if slot.learned or not one_off:
             return None
 
         def is_live(other: Slot) -> bool:
             recorded = other is not slot and not self._clusters[other.cluster].provisional
-            return recorded and self._lookup.is_live(other, time_us)
+            in_time = self._lookup.is_live(other, time_us) and other.opened_us <= until_us
+            return recorded and in_time
 
         found = self._lookup.records.find_fitting(slot.group, one_off, is_live)
         return None if found is None else self._clusters[found.cluster]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
+from stream_dedup.clustering.linkage import cluster_id
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.features.recipe import Fingerprint, Match, Recipe
@@ -77,7 +78,11 @@ Opens = Callable[[Setup], AbstractAsyncContextManager[Index]]
 @asynccontextmanager
 async def memory(setup: Setup) -> AsyncIterator[Index]:
     yield MemoryIndex(
-        setup.recipe, windows=setup.windows, summaries=setup.summaries, limits=setup.limits
+        setup.recipe,
+        windows=setup.windows,
+        summaries=setup.summaries,
+        limits=setup.limits,
+        each_call=True,
     )
 
 
@@ -217,6 +222,7 @@ class Driver:
         converts: Callable[[Query], Query] = lambda asked: asked,
     ) -> None:
         self._converts = converts
+        self._name = setup.recipe.name
         self._runner = asyncio.Runner()
         self._context = opens(setup)
         self.index = self._run(self._context.__aenter__())
@@ -262,8 +268,13 @@ class Driver:
     def claim(self, limit: int = 1000) -> list[Summary]:
         return self._run(self.index.claim(limit, self.now_us))
 
-    def merge_fitting(self, *queries: Query) -> list[int | None]:
-        return self._run(self.index.merge_fitting(queries, self.now_us))
+    def merge_fitting(
+        self, *queries: Query, clusters: Sequence[int] | None = None
+    ) -> list[int | None]:
+        """Without clusters, those that the queries would open."""
+        if clusters is None:
+            clusters = [cluster_id(self._name, query.position) for query in queries]
+        return self._run(self.index.merge_fitting(clusters, queries, self.now_us))
 
     def confirm(self, summaries: Sequence[Summary]) -> None:
         names = [(summary.cluster, summary.revision) for summary in summaries]

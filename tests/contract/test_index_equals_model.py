@@ -30,6 +30,7 @@ from stream_dedup.clustering.learning import (
     wanted_values,
 )
 from stream_dedup.clustering.linkage import cluster_id
+from stream_dedup.clustering.openings import OpenedPatterns
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import StreamTime, Windows
 from stream_dedup.errors import AlreadyRecorded, StaleFence
@@ -38,6 +39,7 @@ from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.hashing import mix
 from stream_dedup.fingerprint.one_off import ALL_GAPS, Keys, WordSlot, pack, pattern_keys, unpack
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Query, Resolution
+from stream_dedup.index.redis.layouts import NO_TIME_US
 from stream_dedup.index.redis.spread_store import SpreadIndex
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
 from stream_dedup.tables import sketches
@@ -283,7 +285,8 @@ class Model:
         self.sweeps = 0
         self.cut_sweeps: set[int] = set()
         self.time = StreamTime(WINDOWS)
-        self.finds_provisional = True
+        self.finds_provisional, self.opened_until_us = True, NO_TIME_US
+        self.openings = OpenedPatterns(self.match.learn)
 
     def of(self, identity: int) -> Cluster | None:
         return next((c for c in self.clusters if c.identity == identity), None)
@@ -303,7 +306,17 @@ class Model:
                 root = self.roots[root]
             if root != answer.cluster:
                 answers[row] = self.join(self.open_one(root), query, Rule.LEARNED)
-        return [each._replace(learned=self.open_one(each.cluster).learned) for each in answers]
+        answers = [each._replace(learned=self.open_one(each.cluster).learned) for each in answers]
+        for query, answer in zip(queries, answers, strict=True):
+            if answer.new and answer.rule is Rule.NEW and query.one_off:
+                combination = self.openings.add(query.group, query.one_off)
+                own = self.of(self.identify(query))
+                if combination and own and not own.closing and not own.learned:
+                    own.learned = combination
+                    keys = unpack(query.one_off)
+                    self.vary(query, keys, combination, own.identity)
+                    self.note_beside(query, keys, combination, own.identity)
+        return answers
 
     def resolve_one(self, query: Query, now_us: int) -> Resolution:
         identity = self.identify(query)
@@ -454,6 +467,7 @@ class Model:
             if (entry.group, entry.key) == (query.group, key)
             and self.open_one(entry.cluster).takes(query)
             and (self.finds_provisional or not self.open_one(entry.cluster).provisional)
+            and self.open_one(entry.cluster).opened_us <= self.opened_until_us
         ]
 
     def oldest(self, entries: list[Entry]) -> Cluster | None:
@@ -819,11 +833,16 @@ class Model:
             return None
         if sent.closing is Closing.MERGED:
             return sent.merged_into
-        if own.settled or own.learned or own.query.group != query.group or not query.one_off:
+        if own.settled:
+            return None
+        own.settled = True
+        is_first = sent.revision == 1
+        if own.learned or own.query.group != query.group or not query.one_off or not is_first:
             return None
         self.finds_provisional = False
+        self.opened_until_us = WINDOWS.expires_us(own.opened_us, own.last_us)
         together, _ = self.together(query, unpack(query.one_off))
-        self.finds_provisional = True
+        self.finds_provisional, self.opened_until_us = True, NO_TIME_US
         root = self.oldest([entry for entries in together.values() for entry in entries])
         if root is None:
             return None

@@ -452,9 +452,9 @@ def test_verbs_of_one_user_and_bucket_are_not_those_of_all(start: Start) -> None
 
 def test_clusters_from_before_words_varied_merge_later(start: Start) -> None:
     index, offset = start(recipe=LEARNS), count()
-    early = [add(index, next(offset), upload(f"early{n}", f"bin{n}")) for n in range(30)]
+    early = [add(index, next(offset), upload(f"early{n}", f"bin{n}")) for n in range(7)]
     root = both_learned(index, offset)
-    late = [add(index, next(offset), upload(f"early{n}", f"late{n}")) for n in range(30)]
+    late = [add(index, next(offset), upload(f"early{n}", f"late{n}")) for n in range(7)]
     assert all(answer.new for answer in early)
     assert not any(answer.new for answer in late)
     closed = finals(index)
@@ -932,9 +932,46 @@ def test_only_a_claimed_and_closed_cluster_merges(start: Start) -> None:
     index.confirm(claimed)
     assert index.merge_fitting(EARLY) == [None]  # nobody has claimed the last one
     (last,) = [each for each in index.claim() if each.position == EARLY.position]
-    assert index.merge_fitting(EARLY) != [None]
+    assert (last.revision, last.closing) == (2, Closing.EXPIRED)
+    assert index.merge_fitting(EARLY) == [None]  # a summary of it was sent before
     index.confirm([last])
     assert index.merge_fitting(EARLY) == [None]  # it is gone
+
+
+def test_an_answer_about_a_closed_cluster_is_final(start: Start) -> None:
+    index = start(recipe=LEARNS, summaries=FINAL_ONLY)
+    add(index, 0, upload("zoe", "music"), 100)
+    add(index, 1, "something else", HOUR_S + 200)
+    (early,) = index.claim()
+    assert index.merge_fitting(EARLY) == [None]
+    both_learned(index, count(2), HOUR_S + 50)
+    assert index.merge_fitting(EARLY) == [None]
+    index.wait(31)
+    assert early in index.claim()
+
+
+@pytest.mark.parametrize(("later_s", "merges"), [(HOUR_S, True), (HOUR_S + 1, False)])
+def test_a_cluster_merges_into_one_that_was_opened_in_time(
+    start: Start, later_s: int, *, merges: bool
+) -> None:
+    index = start(recipe=LEARNS, summaries=FINAL_ONLY)
+    early = add(index, 0, upload("zoe", "music"), 100)
+    index.release(HERE)
+    root = both_learned(index, offset := count(1), 100 + later_s)
+    index.wait(100 + later_s)
+    add(index, next(offset), "something else", 200 + later_s)
+    closed = by_cluster(index.claim())
+    assert closed[early.cluster].closing is Closing.EXPIRED
+    assert index.merge_fitting(EARLY) == [root.cluster if merges else None]
+
+
+def test_a_query_that_names_another_cluster_merges_nothing(start: Start) -> None:
+    index = start(recipe=LEARNS, summaries=FINAL_ONLY)
+    early, root = expired(index)
+    index.claim()
+    assert index.merge_fitting(EARLY, clusters=[early ^ 1 << 40]) == [None]
+    assert index.merge_fitting(EARLY, clusters=[root]) == [None]
+    assert index.merge_fitting(EARLY, clusters=[early]) == [root]
 
 
 def test_a_closed_cluster_merges_into_what_is_recorded(start: Start) -> None:

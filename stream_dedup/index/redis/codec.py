@@ -606,16 +606,14 @@ class Packer:
             queries: the queries.
             near: for each, what the caller's mirror holds near it.
         """
-        namespace, shards, number = self._namespace, len(self.shards), shard.number
+        number = shard.number
         earliest, latest = -LATEST_US, LATEST_US
         rows: list[Row] = []
         patterns: list[one_off.Row] = []
         for query, mirrored in zip(queries, near, strict=True):
             name, exact, fingerprint, sketch, searchable, first_us, last_us, position, own = query
             group, _, packed_group, _ = self.group(name)
-            identity = opened_id(namespace, name, position)
-            if shards > 1:
-                identity = identity & ~0xFF | number
+            identity = self._opened(name, position, number)
             if not earliest <= first_us <= last_us <= latest:
                 first_us, last_us = clamp_us(first_us), clamp_us(last_us)
             rows.append(
@@ -628,6 +626,14 @@ class Packer:
             patterns.append((own, group, identity))
         keys, packed = self.entries.pack(rows, shard.prefixes)
         return keys, packed, _pack_patterns(patterns, self._record_shift)
+
+    def opened_id(self, query: Query) -> int:
+        """Return the id of the cluster that a query would open."""
+        return self._opened(query.group, query.position, self.group(query.group)[3])
+
+    def _opened(self, group: str, position: Position, number: int) -> int:
+        identity = opened_id(self._namespace, group, position)
+        return identity & ~0xFF | number if len(self.shards) > 1 else identity
 
     def _exact_slice(self, exact: int, group: int) -> int:
         return (exact ^ one_off.spread_of(group)) >> self._exact_shift

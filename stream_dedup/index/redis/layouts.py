@@ -166,11 +166,12 @@ SNAPSHOT = Layout(
     samples="B",
     learned="d",
     merged="H",
-    into=f"{ID_BYTES}s",  # the cluster into which it has merged; 0 without one, or all bits if it
-    # never changes: it is final, and was claimed twice
+    into=f"{ID_BYTES}s",  # the cluster into which it has merged; NOWHERE or SETTLED without one
     since_us="d",  # earliest event time of the new events
 )
-"""The summary of a cluster that is claimed. So many elements of `merged` and the group follow."""
+"""The summary of a cluster that is claimed. So many elements of `merged` and the group follow.
+
+One that is SETTLED has not merged, and never will: it may have been sent."""
 
 MERGED_CLUSTER = Layout("<", id=f"{ID_BYTES}s", events="d")
 """A cluster that merged into another one, with what it had counted."""
@@ -475,6 +476,8 @@ def _constants() -> dict[str, str]:
     high, low = divmod(GROUP_FACTOR, 1 << 32)  # in halves: doubles have 53 bits
     found["GROUP_FACTOR_HIGH"], found["GROUP_FACTOR_LOW"] = str(high), str(low)
     found["LEARNED"] = "'" + "\\255" * ENTRY_VALUE_BYTES + "'"
+    found["NOWHERE"] = f"string.rep('\\0', {ID_BYTES})"
+    found["SETTLED"] = f"string.rep('\\255', {ID_BYTES})"
     found["WORD_FACTORS"] = f"{{{', '.join(map(str, combinations.WORD_FACTORS))}}}"
     found["MAX_MERGED_NAMED"] = str(MAX_MERGED_NAMED)
     fields = (*CLUSTER.names, *CLUSTER_TEXTS, *RARE.names, *RARE_TEXTS)

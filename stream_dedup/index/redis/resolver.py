@@ -199,6 +199,26 @@ class Resolver:
             answers += codec.unpack_ids(answer)
         return answers
 
+    async def combine(
+        self,
+        shard: ShardKeys,
+        queries: Sequence[Query],
+        combinations: Sequence[int],
+        settings: bytes,
+    ) -> list[None]:
+        """Note which words vary together in patterns that have opened clusters, in order.
+
+        Raises:
+            IndexReset, IndexUnavailable, IndexRefused: see `ScriptRunner.run`.
+        """
+        for query, combination in zip(queries, combinations, strict=True):
+            keys, packed, patterns = self._packer.queries(shard, [query], [b""])
+            arguments: list[Argument] = [
+                settings, self._rules, combination, b"", packed, patterns,
+            ]  # fmt: skip
+            await self._runner.run(shard, scripts.COMBINE, [shard.meta, *keys], arguments)
+        return [None] * len(queries)
+
     def _arguments(
         self, settings: bytes, call: Call, packed: bytes, patterns: bytes
     ) -> list[Argument]:

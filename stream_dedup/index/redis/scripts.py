@@ -85,7 +85,8 @@ SWEEP = _load("sweep", "_shard")
 KEEP = _load("keep")
 PURGE = _load("purge")
 CLAIM = _load("claim", "_shard", "_sampled")
-MERGE_FITTING = _load("merge_fitting", "_shard", "_sampled", "_search", "_words")
+MERGE_FITTING = _load("merge_fitting", "_shard", "_sampled", "_search", "_words", "_owners")
+COMBINE = _load("combine", "_shard", "_search", "_words", "_owners")
 CONFIRM = _load("confirm", "_shard")
 PERMISSIONS = _load("permissions")
 RULES = _load("rules")
@@ -104,6 +105,7 @@ ALL = (
     PURGE,
     CLAIM,
     MERGE_FITTING,
+    COMBINE,
     CONFIRM,
     NOTE_COMMITTED,
     PATTERNS,

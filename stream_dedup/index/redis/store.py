@@ -48,6 +48,7 @@ from functools import partial
 from typing import NamedTuple, Self, TypeVar, cast
 
 from stream_dedup.clock import US_PER_S, Clock, ServerClock, SystemClock, monotonic_s
+from stream_dedup.clustering.openings import OpenedPatterns
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.columnar import dictionary_encode, rows_of
@@ -90,7 +91,7 @@ from stream_dedup.index.redis.one_off import is_listed
 from stream_dedup.index.redis.resolver import Resolver
 from stream_dedup.index.redis.runner import Partitions, ScriptRunner
 from stream_dedup.index.redis.scripts import Argument
-from stream_dedup.model import Partition, Summary
+from stream_dedup.model import Partition, Rule, Summary
 
 log = logging.getLogger(__name__)
 
@@ -209,6 +210,7 @@ class RedisIndex:
             client, namespace, recipe, opened.layout, self._packer, opened.incarnations,
             windows=windows, summaries=summaries, limits=limits, spread=self.spread,
         )  # fmt: skip
+        self._openings = OpenedPatterns(recipe.match.learn)
         self._shapes: dict[int, bytes] = {}  # of each shard, see `one_off.is_listed`
         self._waits_s: dict[Partition, float] = {}  # where the latest commit waited in vain
         self._partitions = self._make_partitions()
@@ -372,7 +374,29 @@ class RedisIndex:
     # ------------------------------------------------------------ deciding
 
     async def resolve(self, queries: Sequence[Query], now_us: int) -> list[Resolution]:
-        return await self._ask_shards(self._resolver.resolve, queries, now_us)
+        answers = await self._ask_shards(self._resolver.resolve, queries, now_us)
+        await self._compare(queries, answers, now_us)
+        return answers
+
+    async def _compare(
+        self, queries: Sequence[Query], answers: Sequence[Resolution], now_us: int
+    ) -> None:
+        """Compare patterns that have opened clusters with those before; note which words vary."""
+        found: list[tuple[Query, int]] = []
+        for query, answer in zip(queries, answers, strict=True):
+            if answer.new and answer.rule is Rule.NEW and query.one_off:
+                combination = self._openings.add(query.group, query.one_off)
+                if combination:
+                    found.append((query, combination))
+        if found:
+            combinations = dict(found)
+            await self._ask_shards(
+                lambda shard, asked, settings: self._resolver.combine(
+                    shard, asked, [combinations[query] for query in asked], settings
+                ),
+                list(combinations),
+                now_us,
+            )
 
     async def _ask_shards(
         self,
@@ -545,8 +569,17 @@ class RedisIndex:
                     break
         return claimed
 
-    async def merge_fitting(self, queries: Sequence[Query], now_us: int) -> list[int | None]:
-        return await self._ask_shards(self._resolver.merge_fitting, queries, now_us)
+    async def merge_fitting(
+        self, clusters: Sequence[int], queries: Sequence[Query], now_us: int
+    ) -> list[int | None]:
+        identified = [
+            query
+            for cluster, query in zip(clusters, queries, strict=True)
+            if cluster == self._packer.opened_id(query)
+        ]
+        found = await self._ask_shards(self._resolver.merge_fitting, identified, now_us)
+        roots = dict(zip(identified, found, strict=True))
+        return [roots.get(query) for query in queries]
 
     async def confirm(self, summaries: Sequence[tuple[int, int]], now_us: int) -> None:
         settings = self._runner.settings(now_us)

@@ -7,8 +7,8 @@
 -- them, they wait.
 
 local changed_keys = {}  -- clusters whose record keys have changed
-local slice_number, has_key
-local unpack_pattern, find_fitting, find_by_words, ready_slots, show_slots, learn_slots, keys_of_new, note_words, note_together, note_assumed
+local slice_number, has_key, has_room
+local unpack_pattern, find_fitting, combine, find_by_words, ready_slots, show_slots, learn_slots, keys_of_new, note_words, note_together, note_assumed
 local move_records, leave_records, write_records
 
 do  -- a script has room for 200 local names
@@ -255,7 +255,7 @@ do  -- a script has room for 200 local names
     end
   end
 
-  local function has_room(c, more)
+  function has_room(c, more)
     return #c[C_RECORD_KEYS] / KEY_BYTES + more <= MAX_RECORDS
   end
 
@@ -1035,6 +1035,16 @@ do  -- a script has room for 200 local names
       end
     end
     if (not is_tried and #q.combinations >= MAX_COMBINATIONS) or not has_room(c, 2) then return end
+    vary(q, p, combination, c, live)
+    note_beside(q, p, combination, c, live)
+  end
+
+  -- Note that the words of a combination vary in the pattern that has opened a cluster.
+  function combine(q, c, combination, live)
+    local p = words_of(q)
+    for number = 0, COMBINED_WORDS - 1 do
+      if is_in(combination, number) then show(c, number) end
+    end
     vary(q, p, combination, c, live)
     note_beside(q, p, combination, c, live)
   end

@@ -14,7 +14,6 @@ local reply = lost()
 if reply then return reply end
 local due, leases, recency, limit = KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[3])
 local LOOKS = 300
-local NOWHERE, SETTLED = string.rep('\0', ID_BYTES), string.rep('\255', ID_BYTES)
 
 local taken = {}
 if limit > 0 then
