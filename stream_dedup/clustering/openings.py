@@ -61,6 +61,9 @@ class OpenedPatterns:
         self._lists: OrderedDict[tuple[str, int, int], _List] = OrderedDict()
         self._count = 0
 
+    def __len__(self) -> int:
+        return self._count
+
     def add(self, group: str, one_off: bytes) -> int:
         """Add a pattern that has opened a cluster.
 

@@ -545,6 +545,31 @@ def test_words_vary_together_though_another_pattern_closes(start: Start) -> None
     assert add(index, next(offset), upload("zoe", "music"), 7000).new
 
 
+def test_lines_of_three_words_that_are_always_new_join(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    lines = [f"task {n}a assigned to worker {n}b by scheduler {n}c" for n in range(60)]
+    answers = [add(index, n, line, n) for n, line in enumerate(lines)]
+    opened = sum(answer.new for answer in answers)
+    assert 10 <= opened < 40
+    last = answers[-1]
+    assert [answer.cluster for answer in answers[opened:]] == [last.cluster] * (60 - opened)
+    assert (last.rule, last.learned) == (Rule.LEARNED, 1 << 1 | 1 << 5 | 1 << 8)
+    (again,) = index.resolve(asked(opened - 1, lines[opened - 1], opened - 1))
+    assert (again.cluster, again.new, again.learned) == (last.cluster, True, last.learned)
+    assert add(index, 60, "task x canceled by worker y of scheduler z", 61).new
+    closed = finals(index)
+    assert sum(one.count for one in closed.values()) == 61
+
+
+def test_what_varies_is_noted_for_the_cluster_that_shows_it_alone(start: Start) -> None:
+    """Not if another text was at its position, as the topic was created again."""
+    index = start(recipe=LEARNS)
+    lines = [f"task {n}a assigned to worker {n}b by scheduler {n}c" for n in range(60)]
+    answers = [index.resolve(asked(0, line, n))[0] for n, line in enumerate(lines)]
+    assert len({answer.cluster for answer in answers}) == 1  # each text takes it over
+    assert index.size().clusters == 1
+
+
 def test_lines_of_another_order_of_words_stay_apart(start: Start) -> None:
     index, offset = start(recipe=LEARNS), count()
     line = "user {} copied disk to tape then tape to disk on {}"
