@@ -1,10 +1,11 @@
 """Lines in which several words vary: how soon their patterns are found, and what is mixed.
 
-    python -m benchmarks.varying_words [--lines 30000] [--seeds 10]
+    python -m benchmarks.varying_words [--lines 30000] [--seeds 10] [--even]
 
 The labelled sets have few such lines: most of their variables have digits. So lines are made here,
 of templates with two or three words out of vocabularies of 25 to 500 names, the first ones much
-more frequent, as users, hosts and queues are in logs. Some templates differ in a verb alone.
+more frequent, as users, hosts and queues are in logs; with `--even` all are as frequent. Some
+templates differ in a verb alone.
 
 For each contestant: into how many groups the lines went when they were emitted, how many of these
 began in the second half of the lines, how many groups there are in the end, and how many of them
@@ -22,6 +23,7 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from statistics import fmean
 from typing import NamedTuple
 
@@ -82,14 +84,21 @@ class Outcome(NamedTuple):
     us: float
 
 
-def made_lines(seed: int, count: int) -> Iterator[tuple[int, bytes]]:
-    """Make lines: the number of the template of each, and its text."""
+def made_lines(seed: int, count: int, *, even: bool = False) -> Iterator[tuple[int, bytes]]:
+    """Make lines: the number of the template of each, and its text.
+
+    Args:
+        seed: of the random numbers.
+        count: of lines.
+        even: whether all names are as frequent.
+    """
     chance = random.Random(seed)
     names = {kind: _names(chance, size) for kind, size in SIZES.items()}
     names |= {kind: names[as_this] for kind, as_this in SAME_NAMES.items()} | GIVEN
     for _ in range(count):
         label = chance.randrange(len(TEMPLATES))
-        values = {kind: _frequent_first(chance, of) for kind, of in names.items()}
+        choose = chance.choice if even else partial(_frequent_first, chance)
+        values = {kind: choose(of) for kind, of in names.items()}
         yield label, TEMPLATES[label].format(n=chance.randrange(1, 250), **values).encode()
 
 
@@ -148,11 +157,11 @@ CONTESTANTS: dict[str, Callable[[Sequence[bytes]], tuple[Labels, Labels]]] = {
 }
 
 
-def measure(name: str, seeds: int, count: int) -> Outcome:
+def measure(name: str, seeds: int, count: int, *, even: bool) -> Outcome:
     """Group the lines of all seeds; the means."""
     outcomes = []
     for seed in range(seeds):
-        truth, lines = zip(*made_lines(seed, count), strict=True)
+        truth, lines = zip(*made_lines(seed, count, even=even), strict=True)
         started = time.perf_counter()
         online, final = CONTESTANTS[name](lines)
         outcomes.append(judge(truth, online, final, time.perf_counter() - started))
@@ -166,6 +175,7 @@ def main() -> int:
     )
     parser.add_argument("--lines", type=int, default=30_000)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--even", action="store_true", help="all names are as frequent")
     args = parser.parse_args()
     title = f"{args.lines:,} lines of {len(TEMPLATES)} templates, {args.seeds} seeds"
     counted = ("opened", "in the second half", "in the end", "mixed")
@@ -174,7 +184,7 @@ def main() -> int:
     misplaced = 0.0
     for name in CONTESTANTS:
         try:
-            found = measure(name, args.seeds, args.lines)
+            found = measure(name, args.seeds, args.lines, even=args.even)
         except PeerMissingError:
             table.add_row(name, "not installed", *[""] * (len(columns) - 1))
             continue

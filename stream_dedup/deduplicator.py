@@ -414,7 +414,9 @@ class Deduplicator:
         """Save everything in a file, for `load`; only its owner may read it.
 
         The file appears when it is complete; until then an earlier one stays. It holds values of
-        events, and the key of the hashes that decide.
+        events, and the key of the hashes that decide. Not in it are the patterns that were compared
+        to find words that vary together, and the keys by which clusters merge in `close`: clusters
+        that were saved do not.
 
         Raises:
             InputError: it cannot be written.

@@ -94,6 +94,7 @@ def is_listed(shapes: bytes, one_off: bytes) -> bool:
     """
     if not shapes or not one_off:
         return False
+    # As `shape_of` there: the place of the byte is the first nine bits; three more are the bit's.
     key = shape_key(array("Q", one_off))
     return bool(shapes[key >> 56 << 1 | key >> 55 & 1] >> (key >> 48 & 7) & 1)
 

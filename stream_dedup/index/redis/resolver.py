@@ -66,7 +66,8 @@ MIRROR_FACTOR = 8
 a crowd each entry is in most of them. Natively that still takes less than the search in Redis."""
 
 MERGED_AT_ONCE = 100
-"""Closed clusters in a call that may merge: few do, and a call that has spent its budget ends."""
+"""Closed clusters that are sent in a call of ``merge_fitting.lua``, at most. If it has spent its
+budget, it answers for fewer, and the others are sent again."""
 
 LOW_GROUP = (1 << 8 * layouts.LOW_GROUP_BYTES) - 1
 """The bits of a group's hash that the tables hold."""

@@ -29,6 +29,7 @@ def test_only_what_adds_events_is_refused_when_memory_is_full() -> None:
     assert {script.name for script in ALL if "allow-oom" not in script.text.partition("\n")[0]} == {
         "resolve",
         "resolve_bands",
+        "combine",
         "record",
     }
 
