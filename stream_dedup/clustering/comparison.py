@@ -6,6 +6,7 @@ import math
 from array import array
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from stream_dedup.clustering.learning import (
     LEAST_COMMON,
@@ -17,6 +18,7 @@ from stream_dedup.clustering.learning import (
     wanted_values,
 )
 from stream_dedup.clustering.linkage import Linkage
+from stream_dedup.clustering.openings import are_few
 from stream_dedup.features.fields import decoded
 from stream_dedup.features.patterns import Patterns, readable
 from stream_dedup.features.recipe import Recipe
@@ -101,6 +103,18 @@ class Bit:
     shared: int
     left_only: list[tuple[bytes, int]]
     right_only: list[tuple[bytes, int]]
+
+
+class _Places(NamedTuple):
+    """Words in which two events differ, and which may vary together.
+
+    Attributes:
+        number: how many.
+        at_once: whether whole patterns show it, though none of them varies by itself.
+    """
+
+    number: int
+    at_once: bool
 
 
 @dataclass(frozen=True)
@@ -304,23 +318,26 @@ class Comparison:
         return min((wanted_values(learn, slot.around) for slot in self._common_slots), default=0)
 
     @cached_property
-    def differing_places(self) -> int:
-        """In how many words they differ that may vary together; 0: there is more between them."""
+    def _places(self) -> _Places | None:
+        """The words that may vary together, if they are all in which the two differ."""
         ours, theirs = self.left.numbers.one_off(0), self.right.numbers.one_off(0)
         if not ours or not theirs:
-            return 0
+            return None
         left, right = unpack(ours), unpack(theirs)
         if (left.words, left.shape) != (right.words, right.shape):
-            return 0
+            return None
         known = {(slot.number, slot.value) for slot in right.slots}
         words = [slot for slot in left.slots if slot.number < REPEATED]
         differing = [slot.number for slot in words if (slot.number, slot.value) not in known]
+        if not differing or max(differing) >= COMBINED_WORDS:
+            return None
         most = MAX_ENTRIES // wanted_together(self.recipe.match.learn)
-        if not 0 < len(differing) <= most or max(differing) >= COMBINED_WORDS:
-            return 0
+        at_once = are_few(len(differing), left.words)
+        if len(differing) > most and not at_once:
+            return None
         varying = sum(1 << number for number in differing)
         both = (PatternWords(array("Q", packed)).combination(varying) for packed in (ours, theirs))
-        return len(differing) if all(both) else 0
+        return _Places(len(differing), at_once) if all(both) else None
 
     @cached_property
     def _one_word_more(self) -> _WordMore | None:
@@ -375,11 +392,13 @@ class Comparison:
         verdict, wanted = self._verdict(), self.wanted_words
         if self.merge or self.left.taken.variant != self.right.taken.variant:
             return verdict
-        if not wanted and self.differing_places:
+        if not wanted and (places := self._places):
+            where = "in lines that are otherwise equal"
             return (
-                f"{verdict} They differ in {self.differing_places} places: once "
+                f"{verdict} They differ in {places.number} places: once "
                 f"{wanted_together(self.recipe.match.learn)} different words were seen in each of "
-                "these, and one of them is a variable by itself, all are, and they merge."
+                f"these, {where if places.at_once else 'and one of them is a variable by itself'}, "
+                "all are variables, and they merge."
             )
         if not wanted and (more := self._one_word_more):
             wanted = wanted_values(self.recipe.match.learn, more.slot.around)

@@ -49,6 +49,11 @@ class _List:
     count: int = 0
 
 
+def are_few(varying: int, words: int) -> bool:
+    """Return whether fewer words of a pattern vary than stay, so that whole patterns show it."""
+    return 2 * varying < words
+
+
 class OpenedPatterns:
     """Patterns that opened clusters lately.
 
@@ -118,7 +123,7 @@ class OpenedPatterns:
     ) -> int:
         """Return the combination of the words in some places; 0 if too many words vary in it."""
         varying = [words[place] & _NUMBER for place in range(len(words)) if places >> place & 1]
-        if 2 * len(varying) >= word_count(numbers) or varying[-1] >= COMBINED_WORDS:
+        if not are_few(len(varying), word_count(numbers)) or varying[-1] >= COMBINED_WORDS:
             return 0
         return pattern.combination(sum(1 << number for number in varying))
 

@@ -107,8 +107,13 @@ ONCE_5 = "Once 5 different words were seen there, it is a variable, and they mer
         (LEARNS, b"user ann wrote to the logs", b"user bob wrote to the images",
          ("They do not merge: the first has only 6 words, and with so few one different word "
           "is too many for Jaccard 0.9. They differ in 2 places: once 10 different words "
-          "were seen in each of these, and one of them is a variable by itself, all are, and they "
-          "merge.")),
+          "were seen in each of these, in lines that are otherwise equal, all are variables, and "
+          "they merge.")),
+        (LEARNS, b"user ann moved logs to tape", b"user bob copied images to tape",
+         ("They do not merge: the first has only 6 words, and with so few one different word "
+          "is too many for Jaccard 0.9. They differ in 3 places: once 10 different words "
+          "were seen in each of these, and one of them is a variable by itself, all are "
+          "variables, and they merge.")),
         (LEARNS, b"user ann moved file from ann to disk", b"user bob moved file from bob to tape",
          ("They do not merge: the first has only 8 words, and with so few one different word "
           "is too many for Jaccard 0.9.")),
