@@ -6,47 +6,66 @@ one name: each would open a cluster for ever.
 
 Idea: compare whole patterns. Those of one kind of line have the same shape (`one_off.Keys.shape`),
 and most of them the same least word, by its hash, because most words of a line do not vary. So the
-patterns that opened clusters are kept in lists by shape and least word, the latest `MOST_PATTERNS`
-of each. From time to time the newest one is compared with its list: if enough others differ from it
-in the same words alone, and each of these words has enough values, they vary together.
+patterns that opened clusters are kept in lists by group, shape and least word. From time to time
+the newest one is compared with its list: words vary together if enough of the newest patterns
+differ from it in these words alone, and if
+
+- each of these words has many values (`least_values`). Verbs are fewer;
+- each has values that come with different values of the others, as names do. In unlike messages of
+  one form, ``cannot bind the queue`` and ``cannot read the frame``, words come once. If all values
+  come once, more patterns are wanted.
 
 The index is told, and from then on finds such lines by their *combination* (see
 `fingerprint.combinations`). What one process remembers need not be complete: a process that starts
 again has empty lists, and each of several processes sees a part of the lines.
 
-Bounds: `MAX_PATTERNS` in all lists together, the lists least recently added to give way; and a
-comparison after every eighth pattern of a list, later after every thirty-second.
+Bounds: `MOST_PATTERNS` in a list and `MAX_PATTERNS` in all, the lists least recently added to give
+way; and a comparison after every eighth pattern of a list, of a long one after every 32nd. Patterns
+that are too old to be in the same cluster as the newest do not count.
+
+A pattern is kept as one number, of 64 bits for each of its words, so that two are compared word by
+word in three operations.
 """
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stream_dedup.clustering.learning import wanted_together
 from stream_dedup.fingerprint.combinations import COMBINED_WORDS, PatternWords
-from stream_dedup.fingerprint.one_off import REPEATED, shape_of, word_count
+from stream_dedup.fingerprint.one_off import MAX_WORDS, REPEATED, shape_of, word_count
 
-MOST_PATTERNS = 128
+MOST_PATTERNS = 512
 """Patterns of a list."""
 
 MAX_PATTERNS = 20_000
-"""Patterns of all lists, some 300 bytes each."""
+"""Patterns of all lists; 150 bytes each, and 8 for each word."""
 
-COMPARED_EVERY, COMPARED_LATER = 8, 32
-"""After so many patterns more a list is compared, until it is full; and from then on."""
+LONG_LIST = 128
+COMPARED_EVERY, LONG_COMPARED_EVERY = 8, 32
+"""After so many patterns more a list is compared, and a long one."""
 
 MOST_TRIED = 8
 """Sets of words that are tried in a comparison: those in which the most patterns differ."""
 
+NEWEST = 4
+"""The values of so many patterns are counted, the newest ones, times `wanted_together`."""
 
-@dataclass(slots=True)
-class _List:
-    """The latest patterns of a shape and a least word, and how many there were."""
+ALL_NEW = 6
+"""So many patterns are enough if all values come once, likewise."""
 
-    patterns: list[array[int]] = field(default_factory=list)
-    count: int = 0
+LEAST_RECOMBINED = 2
+"""Otherwise so many patterns, or more, have a value that another one has too, in each place."""
+
+_BITS = 64  # of a word
+_WORD = (1 << _BITS) - 1
+_NUMBER = 0xFF
+_HIGHEST = [sum(1 << _BITS * place + _BITS - 1 for place in range(n)) for n in range(MAX_WORDS + 1)]
+"""The highest bits of so many words."""
 
 
 def are_few(varying: int, words: int) -> bool:
@@ -54,27 +73,63 @@ def are_few(varying: int, words: int) -> bool:
     return 2 * varying < words
 
 
+def least_values(learn: int) -> int:
+    """Return how many different values each word must have.
+
+    More than where one word was learned alone: of ten to seventeen verbs none is a variable.
+
+    >>> [least_values(learn) for learn in (2, 5, 8)]
+    [7, 18, 28]
+
+    Args:
+        learn: as `Match.learn`.
+    """
+    return wanted_together(learn) * 9 // 5
+
+
+@dataclass(slots=True)
+class _List:
+    """The latest different patterns of a group, a shape and a least word.
+
+    Attributes:
+        times_us: by pattern, when it opened a cluster; the newest last.
+        added: how many there were.
+    """
+
+    times_us: dict[int, int] = field(default_factory=dict)
+    added: int = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is to be compared."""
+        is_long = len(self.times_us) > LONG_LIST
+        return not self.added % (LONG_COMPARED_EVERY if is_long else COMPARED_EVERY)
+
+
 class OpenedPatterns:
     """Patterns that opened clusters lately.
 
     Args:
         learn: as `Match.learn`.
+        idle_us: patterns that are so much older than the newest do not count.
     """
 
-    def __init__(self, learn: int) -> None:
-        self._wanted = wanted_together(learn)
-        self._lists: OrderedDict[tuple[str, int, int], _List] = OrderedDict()
+    def __init__(self, learn: int, idle_us: int) -> None:
+        self._wanted, self._least = wanted_together(learn), least_values(learn)
+        self._idle_us = idle_us
+        self._lists: OrderedDict[int, _List] = OrderedDict()
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def add(self, group: str, one_off: bytes) -> int:
+    def add(self, group: str, one_off: bytes, time_us: int) -> int:
         """Add a pattern that has opened a cluster.
 
         Args:
             group: only patterns of it are compared.
             one_off: the packed keys of the pattern.
+            time_us: the event's time.
 
         Returns:
             The combination of words that vary together in it; 0 if none is found.
@@ -83,61 +138,82 @@ class OpenedPatterns:
         words = _words(numbers)
         if len(words) <= 1:
             return 0
-        key = group, shape_of(numbers), min(about >> 32 for about in words)
+        key = hash((group, shape_of(numbers), min(about >> 32 for about in words)))
         of_key = self._lists.get(key)
         if of_key is None:
             of_key = self._lists[key] = _List()
         self._lists.move_to_end(key)
-        of_key.patterns.append(words)
-        of_key.count += 1
-        if len(of_key.patterns) > MOST_PATTERNS:
-            del of_key.patterns[0]
-        else:
-            self._count += 1
-            if self._count > MAX_PATTERNS:
-                _, oldest = self._lists.popitem(last=False)
-                self._count -= len(oldest.patterns)
-        every = COMPARED_EVERY if of_key.count <= MOST_PATTERNS else COMPARED_LATER
-        if of_key.count % every or len(of_key.patterns) < self._wanted:
+        pattern = int.from_bytes(words.tobytes(), sys.byteorder)
+        if pattern in of_key.times_us:
             return 0
-        return self._compared(numbers, words, of_key.patterns)
+        of_key.times_us[pattern] = time_us
+        of_key.added += 1
+        self._count += 1
+        self._keep_bounds(of_key)
+        combination = 0
+        if of_key.is_due:
+            combination = self._compared(numbers, len(words), pattern, of_key, time_us)
+        if combination:  # it begins anew: what is found from now on does not have it
+            self._count -= len(of_key.times_us)
+            del self._lists[key]
+        return combination
 
-    def _compared(self, numbers: array[int], words: array[int], patterns: list[array[int]]) -> int:
+    def _keep_bounds(self, grown: _List) -> None:
+        if len(grown.times_us) > MOST_PATTERNS:
+            del grown.times_us[next(iter(grown.times_us))]
+            self._count -= 1
+        while self._count > MAX_PATTERNS and len(self._lists) > 1:
+            _, oldest = self._lists.popitem(last=False)
+            self._count -= len(oldest.times_us)
+
+    def _compared(
+        self, numbers: array[int], count: int, newest: int, of_key: _List, time_us: int
+    ) -> int:
         """Return the combination of the fewest words that vary, by the patterns of a list."""
+        since_us, highest = time_us - self._idle_us, _HIGHEST[count]
+        others = [each for each, at_us in reversed(of_key.times_us.items()) if at_us >= since_us]
+        if len(others) < self._least:
+            return 0
+        lower = highest - (highest >> _BITS - 1)  # all bits of each word but the highest
+        # The highest bit of each word in which they differ: below it, a carry says so.
         differing = [
-            (sum(1 << place for place, about in enumerate(other) if about != words[place]), other)
-            for other in patterns
+            (((other ^ newest) & lower) + lower | other ^ newest) & highest for other in others
         ]
-        counts = Counter(places for places, _ in differing if places.bit_count() > 1)
+        counts = Counter(places for places in differing if places.bit_count() > 1)
         tried = [places for places, _ in counts.most_common(MOST_TRIED)]
         pattern = PatternWords(numbers)
         for places in sorted(tried, key=int.bit_count):
-            alike = [other for differs, other in differing if not differs & ~places]
-            combination = self._combination(pattern, numbers, words, places)
-            if combination and self._vary(alike, places):
-                return combination
+            shifts = [
+                _BITS * place for place in range(count) if places >> _BITS * place + _BITS - 1 & 1
+            ]
+            combination = _combination(pattern, numbers, [newest >> s & _NUMBER for s in shifts])
+            if combination:
+                alike = [
+                    o for o, differs in zip(others, differing, strict=True) if not differs & ~places
+                ]
+                if self._vary(alike, shifts):
+                    return combination
         return 0
 
-    def _combination(
-        self, pattern: PatternWords, numbers: array[int], words: array[int], places: int
-    ) -> int:
-        """Return the combination of the words in some places; 0 if too many words vary in it."""
-        varying = [words[place] & _NUMBER for place in range(len(words)) if places >> place & 1]
-        if not are_few(len(varying), word_count(numbers)) or varying[-1] >= COMBINED_WORDS:
-            return 0
-        return pattern.combination(sum(1 << number for number in varying))
+    def _vary(self, alike: Sequence[int], shifts: Sequence[int]) -> bool:
+        """Return whether words vary together in patterns.
 
-    def _vary(self, alike: list[array[int]], places: int) -> bool:
-        """Return whether the words in these places have enough values each.
-
-        Half of the patterns have one of their own: twelve verbs in sixty patterns are no variable.
+        Args:
+            alike: the patterns, which differ in these words alone; the newest first.
+            shifts: where the words are.
         """
-        wanted = max(self._wanted, len(alike) / 2)
-        varying = [place for place in range(len(alike[0])) if places >> place & 1]
-        return all(len({words[place] for words in alike}) >= wanted for place in varying)
+        newest = alike[: NEWEST * self._wanted]
+        values = [len({pattern >> shift & _WORD for pattern in newest}) for shift in shifts]
+        recombine = max(values) <= len(newest) - LEAST_RECOMBINED
+        enough = recombine or len(alike) >= ALL_NEW * self._wanted
+        return enough and min(values) >= self._least
 
 
-_NUMBER = 0xFF
+def _combination(pattern: PatternWords, numbers: array[int], varying: Sequence[int]) -> int:
+    """Return the combination of words by their numbers; 0 if there can be none of them."""
+    if not are_few(len(varying), word_count(numbers)) or varying[-1] >= COMBINED_WORDS:
+        return 0
+    return pattern.combination(sum(1 << number for number in varying))
 
 
 def _words(numbers: array[int]) -> array[int]:

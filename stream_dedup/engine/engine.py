@@ -34,7 +34,6 @@ from stream_dedup.engine.sampling import Sampler
 from stream_dedup.engine.segment import NO_TOKENS, REPLAYED, Segment, SegmentContext
 from stream_dedup.errors import (
     AlreadyRecorded,
-    IndexRefused,
     IndexReset,
     IndexUnavailable,
     PartitionUnclaimed,
@@ -559,7 +558,7 @@ class Engine:
         now_us = self.clock.now_us()
         try:
             found = await self.index.merge_fitting([*queries], [*queries.values()], now_us)
-        except (IndexRefused, IndexUnavailable):
+        except IndexUnavailable:
             # It may have been carried out: they are claimed again once their lease has ended. The
             # others need not wait.
             others = [each for each in summaries if each.cluster not in queries]

@@ -45,6 +45,7 @@ from stream_dedup.errors import (
     StaleFence,
 )
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.combinations import PatternWords
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import (
     MAX_MERGED_NAMED,
@@ -255,10 +256,10 @@ class MemoryIndex:
         self.key = key or HashKey.random()
         self._cap_waiting = cap_waiting
         self._each_call = each_call
-        self._openings = OpenedPatterns(recipe.match.learn)
         self.resets = self.mirrored = 0  # nothing of it is remote
         self._namespace = namespace or recipe.name
         self._windows = windows or Windows()
+        self._openings = OpenedPatterns(recipe.match.learn, self._windows.idle_us)
         self._summaries = summaries or Summaries()
         self._limits = limits or Limits()
         self._lookup = Lookup(recipe, self._limits)
@@ -350,9 +351,11 @@ class MemoryIndex:
             if learned:
                 answers[row] = answer._replace(learned=learned)
         if self._each_call:
-            for query, answer in zip(queries, answers, strict=True):
-                if answer.new and answer.rule is Rule.NEW and query.one_off:
-                    self._compare(query)
+            self._compare(
+                query
+                for query, answer in zip(queries, answers, strict=True)
+                if answer.new and answer.rule is Rule.NEW and query.one_off
+            )
         return answers
 
     def _resolve(self, row: int, query: Query, now_us: int) -> Resolution:
@@ -410,7 +413,7 @@ class MemoryIndex:
             records.open(slot, is_live)
             records.assume(slot, known, is_live)
             if not self._each_call:
-                self._compare(query)
+                self._compare([query])
         else:
             rule = rule if found is not None else Rule.LEARNED
             lookup.add_alias(query, root.slot, searchable=rule is Rule.FINGERPRINT)
@@ -420,11 +423,24 @@ class MemoryIndex:
                 records.note_together(query.one_off, root.slot, known, ready, is_live)
         return answer
 
-    def _compare(self, query: Query) -> None:
-        """Compare a pattern that has opened a cluster with those before; note which words vary."""
-        combination = self._openings.add(query.group, query.one_off)
+    def _compare(self, queries: Iterable[Query]) -> None:
+        """Compare patterns that have opened clusters with those before; note which words vary.
+
+        One cluster is enough for each pattern that is shown.
+        """
+        known: set[tuple[str, int]] = set()
+        for query in queries:
+            combination = self._openings.add(query.group, query.one_off, query.first_us)
+            if combination:
+                shown = PatternWords(array("Q", query.one_off)).key(combination)
+                if (query.group, shown) not in known:
+                    known.add((query.group, shown))
+                    self._combine(query, combination)
+
+    def _combine(self, query: Query, combination: int) -> None:
+        """Note which words vary together in the pattern of the cluster that a query has opened."""
         cluster = self._clusters.get(opened_id(self._namespace, query.group, query.position))
-        if not combination or cluster is None or cluster.closing is not None:
+        if cluster is None or cluster.closing is not None:
             return
         slot = cluster.slot
         if slot.group == query.group and slot.fingerprint == query.fingerprint:

@@ -286,7 +286,7 @@ class Model:
         self.cut_sweeps: set[int] = set()
         self.time = StreamTime(WINDOWS)
         self.finds_provisional, self.opened_until_us = True, NO_TIME_US
-        self.openings = OpenedPatterns(self.match.learn)
+        self.openings = OpenedPatterns(self.match.learn, WINDOWS.idle_us)
 
     def of(self, identity: int) -> Cluster | None:
         return next((c for c in self.clusters if c.identity == identity), None)
@@ -307,13 +307,17 @@ class Model:
             if root != answer.cluster:
                 answers[row] = self.join(self.open_one(root), query, Rule.LEARNED)
         answers = [each._replace(learned=self.open_one(each.cluster).learned) for each in answers]
+        shown: list[tuple[str, object]] = []
         for query, answer in zip(queries, answers, strict=True):
             if answer.new and answer.rule is Rule.NEW and query.one_off:
-                combination = self.openings.add(query.group, query.one_off)
-                own = self.of(self.identify(query))
-                if combination and own and not own.closing and not own.learned:
+                combination = self.openings.add(query.group, query.one_off, query.first_us)
+                own, keys = self.of(self.identify(query)), unpack(query.one_off)
+                left = query.group, left_key(keys, combination)
+                if not combination or left in shown:
+                    continue
+                shown.append(left)
+                if own and not own.closing and not own.learned:
                     own.learned = combination
-                    keys = unpack(query.one_off)
                     self.vary(query, keys, combination, own.identity)
                     self.note_beside(query, keys, combination, own.identity)
         return answers

@@ -547,24 +547,26 @@ def test_words_vary_together_though_another_pattern_closes(start: Start) -> None
 
 def test_lines_of_three_words_that_are_always_new_join(start: Start) -> None:
     index = start(recipe=LEARNS)
-    lines = [f"task {n}a assigned to worker {n}b by scheduler {n}c" for n in range(60)]
+    lines = [
+        f"task a{n % 29} assigned to worker b{n % 31} by scheduler c{n % 37}" for n in range(200)
+    ]
     answers = [add(index, n, line, n) for n, line in enumerate(lines)]
     opened = sum(answer.new for answer in answers)
-    assert 10 <= opened < 40
+    assert 30 <= opened < 150
     last = answers[-1]
-    assert [answer.cluster for answer in answers[opened:]] == [last.cluster] * (60 - opened)
+    assert [answer.cluster for answer in answers[opened:]] == [last.cluster] * (200 - opened)
     assert (last.rule, last.learned) == (Rule.LEARNED, 1 << 1 | 1 << 5 | 1 << 8)
     (again,) = index.resolve(asked(opened - 1, lines[opened - 1], opened - 1))
     assert (again.cluster, again.new, again.learned) == (last.cluster, True, last.learned)
-    assert add(index, 60, "task x canceled by worker y of scheduler z", 61).new
+    assert add(index, 200, "task x canceled by worker y of scheduler z", 201).new
     closed = finals(index)
-    assert sum(one.count for one in closed.values()) == 61
+    assert sum(one.count for one in closed.values()) == 201
 
 
 def test_what_varies_is_noted_for_the_cluster_that_shows_it_alone(start: Start) -> None:
     """Not if another text was at its position, as the topic was created again."""
     index = start(recipe=LEARNS)
-    lines = [f"task {n}a assigned to worker {n}b by scheduler {n}c" for n in range(60)]
+    lines = [f"task {n}a assigned to worker {n}b by scheduler {n}c" for n in range(200)]
     answers = [index.resolve(asked(0, line, n))[0] for n, line in enumerate(lines)]
     assert len({answer.cluster for answer in answers}) == 1  # each text takes it over
     assert index.size().clusters == 1

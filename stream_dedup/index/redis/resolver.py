@@ -201,24 +201,16 @@ class Resolver:
         return answers
 
     async def combine(
-        self,
-        shard: ShardKeys,
-        queries: Sequence[Query],
-        combinations: Sequence[int],
-        settings: bytes,
-    ) -> list[None]:
-        """Note which words vary together in patterns that have opened clusters, in order.
+        self, shard: ShardKeys, query: Query, combination: int, settings: bytes
+    ) -> None:
+        """Note which words vary together in the pattern of the cluster that a query has opened.
 
         Raises:
             IndexReset, IndexUnavailable, IndexRefused: see `ScriptRunner.run`.
         """
-        for query, combination in zip(queries, combinations, strict=True):
-            keys, packed, patterns = self._packer.queries(shard, [query], [b""])
-            arguments: list[Argument] = [
-                settings, self._rules, combination, b"", packed, patterns,
-            ]  # fmt: skip
-            await self._runner.run(shard, scripts.COMBINE, [shard.meta, *keys], arguments)
-        return [None] * len(queries)
+        keys, packed, patterns = self._packer.queries(shard, [query], [b""])
+        arguments: list[Argument] = [settings, self._rules, combination, b"", packed, patterns]
+        await self._runner.run(shard, scripts.COMBINE, [shard.meta, *keys], arguments)
 
     def _arguments(
         self, settings: bytes, call: Call, packed: bytes, patterns: bytes

@@ -42,6 +42,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from array import array
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -61,6 +62,7 @@ from stream_dedup.errors import (
     StaleFence,
 )
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.combinations import PatternWords
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import (
     Commit,
@@ -210,7 +212,7 @@ class RedisIndex:
             client, namespace, recipe, opened.layout, self._packer, opened.incarnations,
             windows=windows, summaries=summaries, limits=limits, spread=self.spread,
         )  # fmt: skip
-        self._openings = OpenedPatterns(recipe.match.learn)
+        self._openings = OpenedPatterns(recipe.match.learn, windows.idle_us)
         self._shapes: dict[int, bytes] = {}  # of each shard, see `one_off.is_listed`
         self._waits_s: dict[Partition, float] = {}  # where the latest commit waited in vain
         self._partitions = self._make_partitions()
@@ -381,22 +383,24 @@ class RedisIndex:
     async def _compare(
         self, queries: Sequence[Query], answers: Sequence[Resolution], now_us: int
     ) -> None:
-        """Compare patterns that have opened clusters with those before; note which words vary."""
-        found: list[tuple[Query, int]] = []
+        """Compare patterns that have opened clusters with those before; note which words vary.
+
+        One cluster is enough for each pattern that is shown.
+        """
+        found: dict[tuple[str, int], tuple[Query, int]] = {}
         for query, answer in zip(queries, answers, strict=True):
             if answer.new and answer.rule is Rule.NEW and query.one_off:
-                combination = self._openings.add(query.group, query.one_off)
+                combination = self._openings.add(query.group, query.one_off, query.first_us)
                 if combination:
-                    found.append((query, combination))
-        if found:
-            combinations = dict(found)
-            await self._ask_shards(
-                lambda shard, asked, settings: self._resolver.combine(
-                    shard, asked, [combinations[query] for query in asked], settings
-                ),
-                list(combinations),
-                now_us,
-            )
+                    shown = PatternWords(array("Q", query.one_off)).key(combination)
+                    found.setdefault((query.group, shown), (query, combination))
+        settings = self._runner.settings(now_us)
+        for query, combination in found.values():
+            shard = self._shards[self._packer.group(query.group)[3]]
+            try:
+                await self._resolver.combine(shard, query, combination, settings)
+            except IndexUnavailable as error:  # lines that come later are compared again
+                log.debug("what varies in a pattern is not noted: %s", error)
 
     async def _ask_shards(
         self,
