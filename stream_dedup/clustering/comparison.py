@@ -18,7 +18,7 @@ from stream_dedup.clustering.learning import (
     wanted_values,
 )
 from stream_dedup.clustering.linkage import Linkage
-from stream_dedup.clustering.openings import are_few
+from stream_dedup.clustering.openings import are_few, least_values
 from stream_dedup.features.fields import decoded
 from stream_dedup.features.patterns import Patterns, readable
 from stream_dedup.features.recipe import Recipe
@@ -393,12 +393,13 @@ class Comparison:
         if self.merge or self.left.taken.variant != self.right.taken.variant:
             return verdict
         if not wanted and (places := self._places):
-            where = "in lines that are otherwise equal"
+            learn = self.recipe.match.learn
+            words, where = wanted_together(learn), "and one of them is a variable by itself"
+            if places.at_once:
+                words, where = least_values(learn), "in lines that are otherwise equal"
             return (
-                f"{verdict} They differ in {places.number} places: once "
-                f"{wanted_together(self.recipe.match.learn)} different words were seen in each of "
-                f"these, {where if places.at_once else 'and one of them is a variable by itself'}, "
-                "all are variables, and they merge."
+                f"{verdict} They differ in {places.number} places: once {words} different words "
+                f"were seen in each of these, {where}, all are variables, and they merge."
             )
         if not wanted and (more := self._one_word_more):
             wanted = wanted_values(self.recipe.match.learn, more.slot.around)

@@ -106,7 +106,7 @@ ONCE_5 = "Once 5 different words were seen there, it is a variable, and they mer
           "seen there, it is a variable, and they merge.")),
         (LEARNS, b"user ann wrote to the logs", b"user bob wrote to the images",
          ("They do not merge: the first has only 6 words, and with so few one different word "
-          "is too many for Jaccard 0.9. They differ in 2 places: once 10 different words "
+          "is too many for Jaccard 0.9. They differ in 2 places: once 18 different words "
           "were seen in each of these, in lines that are otherwise equal, all are variables, and "
           "they merge.")),
         (LEARNS, b"user ann moved logs to tape", b"user bob copied images to tape",
