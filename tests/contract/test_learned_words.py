@@ -563,6 +563,18 @@ def test_lines_of_three_words_that_are_always_new_join(start: Start) -> None:
     assert sum(one.count for one in closed.values()) == 201
 
 
+def test_lines_of_one_call_note_what_varies_once(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    lines = [
+        f"task a{n % 29} assigned to worker b{n % 31} by scheduler c{n % 37}" for n in range(300)
+    ]
+    answers = index.resolve(*(asked(n, line, n) for n, line in enumerate(lines)))
+    again = index.resolve(*(asked(n, line, n) for n, line in enumerate(lines)))
+    assert [answer.cluster for answer in again] == [answer.cluster for answer in answers]
+    assert sum(answer.learned > 0 for answer in again) == 1
+    assert not index.resolve(asked(300, "task x assigned to worker y by scheduler z", 300))[0].new
+
+
 def test_what_varies_is_noted_for_the_cluster_that_shows_it_alone(start: Start) -> None:
     """Not if another text was at its position, as the topic was created again."""
     index = start(recipe=LEARNS)
