@@ -43,7 +43,7 @@ MOST_PATTERNS = 512
 """Patterns of a list."""
 
 MAX_PATTERNS = 20_000
-"""Patterns of all lists; 150 bytes each, and 8 for each word."""
+"""Patterns of all lists; some 500 bytes each, with its list."""
 
 LONG_LIST = 128
 COMPARED_EVERY, LONG_COMPARED_EVERY = 8, 32
