@@ -138,7 +138,8 @@ class OpenedPatterns:
         words = _words(numbers)
         if len(words) <= 1:
             return 0
-        key = hash((group, shape_of(numbers), min(about >> 32 for about in words)))
+        least = min(words) >> 32  # by their values, which are the high bits
+        key = hash((group, shape_of(numbers), least))
         of_key = self._lists.get(key)
         if of_key is None:
             of_key = self._lists[key] = _List()
