@@ -212,7 +212,7 @@ class OpenedPatterns:
 
 def _combination(pattern: PatternWords, numbers: array[int], varying: Sequence[int]) -> int:
     """Return the combination of words by their numbers; 0 if there can be none of them."""
-    if not are_few(len(varying), word_count(numbers)) or varying[-1] >= COMBINED_WORDS:
+    if not are_few(len(varying), word_count(numbers)) or max(varying) >= COMBINED_WORDS:
         return 0
     return pattern.combination(sum(1 << number for number in varying))
 
