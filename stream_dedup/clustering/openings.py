@@ -32,7 +32,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from stream_dedup.clustering.learning import wanted_together
@@ -154,10 +154,31 @@ class OpenedPatterns:
         combination = 0
         if of_key.is_due:
             combination = self._compared(numbers, len(words), pattern, of_key, time_us)
-        if combination:  # it begins anew: what is found from now on does not have it
+        if combination:  # lines of this kind open no clusters from now on
             self._count -= len(of_key.times_us)
             del self._lists[key]
         return combination
+
+    def add_all(self, patterns: Iterable[tuple[str, bytes, int]]) -> dict[int, int]:
+        """Add patterns that have opened clusters in one call of an index.
+
+        Args:
+            patterns: the arguments of `add` for each.
+
+        Returns:
+            By their places, those of which a combination is found, and that; of patterns that are
+            equal but for these words the first: one cluster is enough to find the others.
+        """
+        found: dict[int, int] = {}
+        known: set[tuple[str, int]] = set()
+        for place, (group, one_off, time_us) in enumerate(patterns):
+            combination = self.add(group, one_off, time_us)
+            if combination:
+                others = group, PatternWords(array("Q", one_off)).key(combination)
+                if others not in known:
+                    known.add(others)
+                    found[place] = combination
+        return found
 
     def _keep_bounds(self, grown: _List) -> None:
         if len(grown.times_us) > MOST_PATTERNS:

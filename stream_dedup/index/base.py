@@ -222,6 +222,15 @@ class Resolution(NamedTuple):
     learned: int = 0
 
 
+def opening(queries: Sequence[Query], answers: Sequence[Resolution]) -> list[Query]:
+    """Return the queries that have opened clusters, if words are learned."""
+    return [
+        query
+        for query, answer in zip(queries, answers, strict=True)
+        if answer.new and answer.rule is Rule.NEW and query.one_off
+    ]
+
+
 class ClusterDelta(msgspec.Struct, gc=False):
     """What a commit adds to one cluster; a struct, as a batch makes hundreds.
 

@@ -45,7 +45,6 @@ from stream_dedup.errors import (
     StaleFence,
 )
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.fingerprint.combinations import PatternWords
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import (
     MAX_MERGED_NAMED,
@@ -60,6 +59,7 @@ from stream_dedup.index.base import (
     check_width,
     max_waiting,
     opened_id,
+    opening,
     recorded_before,
     too_many_wait,
     unscoped,
@@ -351,11 +351,7 @@ class MemoryIndex:
             if learned:
                 answers[row] = answer._replace(learned=learned)
         if self._each_call:
-            self._compare(
-                query
-                for query, answer in zip(queries, answers, strict=True)
-                if answer.new and answer.rule is Rule.NEW and query.one_off
-            )
+            self._compare(opening(queries, answers))
         return answers
 
     def _resolve(self, row: int, query: Query, now_us: int) -> Resolution:
@@ -423,19 +419,11 @@ class MemoryIndex:
                 records.note_together(query.one_off, root.slot, known, ready, is_live)
         return answer
 
-    def _compare(self, queries: Iterable[Query]) -> None:
-        """Compare patterns that have opened clusters with those before; note which words vary.
-
-        One cluster is enough for each pattern that is shown.
-        """
-        known: set[tuple[str, int]] = set()
-        for query in queries:
-            combination = self._openings.add(query.group, query.one_off, query.first_us)
-            if combination:
-                shown = PatternWords(array("Q", query.one_off)).key(combination)
-                if (query.group, shown) not in known:
-                    known.add((query.group, shown))
-                    self._combine(query, combination)
+    def _compare(self, queries: Sequence[Query]) -> None:
+        """Compare patterns that have opened clusters with those before; note which words vary."""
+        patterns = ((query.group, query.one_off, query.first_us) for query in queries)
+        for place, combination in self._openings.add_all(patterns).items():
+            self._combine(queries[place], combination)
 
     def _combine(self, query: Query, combination: int) -> None:
         """Note which words vary together in the pattern of the cluster that a query has opened."""

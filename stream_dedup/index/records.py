@@ -577,25 +577,23 @@ class Records:
         self._note_beside(noting, combination)
         return True
 
-    def combine(self, one_off: bytes, owner: Slot, combination: int, is_live: IsLive) -> bool:
+    def combine(self, one_off: bytes, owner: Slot, combination: int, is_live: IsLive) -> None:
         """Note that words of the pattern that opened a cluster vary together.
+
+        Nothing changes if the cluster shows other variables.
 
         Args:
             one_off: the packed keys of the pattern.
             owner: how the cluster is found.
             combination: of these words.
             is_live: tells whether a cluster takes the event.
-
-        Returns:
-            Whether the cluster's pattern shows it now. It does not if it shows other variables.
         """
         if owner.learned or len(owner.records) + 2 > MAX_RECORDS:
-            return False
+            return
         owner.learned = learned_of(combination)
         noting = self._noting(PatternWords(array("Q", one_off)), owner, is_live)
         self._vary(noting, combination)
         self._note_beside(noting, combination)
-        return True
 
     def assume(self, owner: Slot, found: Found, is_live: IsLive) -> None:
         """Note the values of the pattern that opens a cluster, as if other words of it varied.

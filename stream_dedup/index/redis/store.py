@@ -42,7 +42,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from array import array
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -62,7 +61,6 @@ from stream_dedup.errors import (
     StaleFence,
 )
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.fingerprint.combinations import PatternWords
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import (
     Commit,
@@ -72,6 +70,7 @@ from stream_dedup.index.base import (
     Query,
     Representative,
     Resolution,
+    opening,
     recorded_before,
 )
 from stream_dedup.index.redis import codec, layouts, scripts
@@ -93,7 +92,7 @@ from stream_dedup.index.redis.one_off import is_listed
 from stream_dedup.index.redis.resolver import Resolver
 from stream_dedup.index.redis.runner import Partitions, ScriptRunner
 from stream_dedup.index.redis.scripts import Argument
-from stream_dedup.model import Partition, Rule, Summary
+from stream_dedup.model import Partition, Summary
 
 log = logging.getLogger(__name__)
 
@@ -383,19 +382,12 @@ class RedisIndex:
     async def _compare(
         self, queries: Sequence[Query], answers: Sequence[Resolution], now_us: int
     ) -> None:
-        """Compare patterns that have opened clusters with those before; note which words vary.
-
-        One cluster is enough for each pattern that is shown.
-        """
-        found: dict[tuple[str, int], tuple[Query, int]] = {}
-        for query, answer in zip(queries, answers, strict=True):
-            if answer.new and answer.rule is Rule.NEW and query.one_off:
-                combination = self._openings.add(query.group, query.one_off, query.first_us)
-                if combination:
-                    shown = PatternWords(array("Q", query.one_off)).key(combination)
-                    found.setdefault((query.group, shown), (query, combination))
+        """Compare patterns that have opened clusters with those before; note which words vary."""
+        opened = opening(queries, answers)
+        patterns = ((query.group, query.one_off, query.first_us) for query in opened)
         settings = self._runner.settings(now_us)
-        for query, combination in found.values():
+        for place, combination in self._openings.add_all(patterns).items():
+            query = opened[place]
             shard = self._shards[self._packer.group(query.group)[3]]
             try:
                 await self._resolver.combine(shard, query, combination, settings)

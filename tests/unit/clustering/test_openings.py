@@ -100,7 +100,7 @@ def test_as_many_values_are_wanted_as_the_recipe_says(learn: int, least: int) ->
     assert least < number < 5 * least
 
 
-def test_what_is_found_is_found_anew_from_other_lines() -> None:
+def test_a_list_is_emptied_when_something_was_found() -> None:
     opened, lines = OpenedPatterns(5, FOREVER_US), names("task {} of worker {} is over now")
     hits = [n for n, line in enumerate(lines) if opened.add("", keys(line), n)]
     gaps = [later - one for one, later in itertools.pairwise(hits)]

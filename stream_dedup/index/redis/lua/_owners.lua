@@ -35,16 +35,15 @@ local function owners_for(q, holds)
   end
 end
 
--- The queries of ARGV[6] and their patterns, one after the other; the keys of their clusters are KEYS from a place on.
-local function each_query(first_key, visit)
+-- The queries of ARGV[6] and their patterns, one after the other; the keys of their clusters follow meta.
+local function each_query(visit)
   local queries = ARGV[6]
   local QUERY_COUNT_FIELDS = unpack_bytes(QUERY_COUNT, queries)
   local byte_at, words_at = QUERY_COUNT_BYTES + 1, 1
   for i = 1, count do
     if i > 1 and work >= budget then break end
     local QUERY_FIELDS, after = unpack_bytes(QUERY, queries, byte_at)
-    local q = {key = KEYS[first_key + i - 1], first = first_us, last = last_us, id = id, field = field,
-      fingerprint = fingerprint, group = group}
+    local q = {key = KEYS[1 + i], first = first_us, id = id, field = field, fingerprint = fingerprint, group = group}
     byte_at, words_at = after, unpack_pattern(q, words_at)
     visit(i, q)
   end

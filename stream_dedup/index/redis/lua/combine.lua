@@ -12,7 +12,7 @@ local stored_meta = call('HMGET', META, 'kept', 'kept_for', 'shapes')
 all_renewed = stored_meta[1] and not is_worn(tonumber(stored_meta[1])) and stored_meta[2] == ttl
 listed_shapes = stored_meta[3] or ''
 
-each_query(2, function(_, q)
+each_query(function(_, q)
   local c = load_cluster(q.id, q.key)
   local is_its = c and c[C_STATE] == OPEN and c[C_GROUP] == q.group and c[C_FINGERPRINT] == q.fingerprint
   if not is_its or c[C_LEARNED] ~= 0 or q.words == 0 or not has_room(c, 2) then return end

@@ -43,5 +43,5 @@ local function merge(q)
 end
 
 local answers = {}
-each_query(2, function(i, q) answers[i] = merge(q) or NOWHERE end)
+each_query(function(i, q) answers[i] = merge(q) or NOWHERE end)
 return table.concat(answers)
