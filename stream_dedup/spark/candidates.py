@@ -2,7 +2,8 @@
 
 Two lines can meet in the index only
 
-- by a key of their words (`fingerprint.one_off`), where the recipe learns words;
+- where the recipe learns words, by a key of their words (`fingerprint.one_off`), or by words that
+  vary together (`fingerprint.combinations`), for which they have the same shape;
 - by fingerprints within k bits: they share the prefix of at least one table
   (`tables.permutation`);
 - by a key of bands.
@@ -246,7 +247,7 @@ def hot_buckets(lines: DataFrame, recipe: Recipe, count: int) -> tuple[int, int]
 
 
 def _linked_by_words(lines: DataFrame) -> DataFrame:
-    """Link all lines that share a key of their words with the least of them."""
+    """Link all lines that share a key of their words, or their shape, with the least of them."""
     keyed = lines.select("node", F.explode("word_keys").alias("key"), "scope").select(
         "node", F.xxhash64("scope", "key").alias("bucket")
     )

@@ -159,8 +159,8 @@ def distinct_lines(
         `node` (a hash of group and exact hash), `group`, `exact`, `count`, `first_time` and
         `last_time` of all its rows; of the first one, by time and id, `time`, `id`, `text`
         (capped; null unless they are kept), `scope` (group and variant), `near`, `low`, `high`,
-        `bands`, `sketch`, `one_off`, and `word_keys`, the keys of its words. What a recipe has no
-        use for is empty.
+        `bands`, `sketch`, `one_off`, and `word_keys`, the keys of its words and of its shape. What
+        a recipe has no use for is empty.
     """
     kinds = {field.name: field.dataType for field in rows.schema}
     line = T.StructType(
@@ -278,9 +278,7 @@ def _numbers(hasher: Hasher, numbers: Fingerprints, groups: Sequence[str]) -> di
     scopes = [scoped(group, variant) for group, variant in pairs]
     sketches = numbers.sketches or [b""] * count
     one_offs = numbers.one_offs or [b""] * count
-    # In each, every second number is a key: the own one and those of the slots (`one_off.pack`).
-    keys = np.frombuffer(b"".join(one_offs), np.int64)[::2]
-    ends = np.cumsum([0, *(len(each) // 16 for each in one_offs)])
+    keys, ends = _word_keys(one_offs)
     return {
         "scope": pa.array(scopes, pa.string()),
         "near": pa.array([words >= hasher.min_search_words for words in numbers.words]),
@@ -291,3 +289,15 @@ def _numbers(hasher: Hasher, numbers: Fingerprints, groups: Sequence[str]) -> di
         "one_off": pa.array(one_offs, pa.binary()),
         "word_keys": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(keys)),
     }
+
+
+def _word_keys(one_offs: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the keys of the words of lines, one line after the other, and where each line ends.
+
+    Of what `one_off.pack` packs every second number is a key, and the second one is the shape.
+    """
+    numbers = np.frombuffer(b"".join(one_offs), np.int64)
+    sizes = np.array([len(each) // numbers.itemsize for each in one_offs], np.int64)
+    is_key = np.arange(len(numbers)) % 2 == 0
+    is_key[(np.cumsum(sizes) - sizes)[sizes > 0] + 1] = True
+    return numbers[is_key], np.cumsum([0, *np.where(sizes, sizes // 2 + 1, 0)])

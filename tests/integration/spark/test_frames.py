@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from itertools import combinations, product
 from pathlib import Path
@@ -88,12 +88,22 @@ def texts_of_campaigns(count: int) -> list[bytes]:
 
 
 @pytest.fixture(autouse=True)
-def several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decide the rows of these tests in several tasks, as millions of them."""
+def all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the steps that millions of rows take."""
     monkeypatch.setattr(frames, "DECIDED_AT_ONCE", 0)
     monkeypatch.setattr(frames, "LINKED_AT_ONCE", 0)
 
 
+@pytest.fixture
+def several_tasks(spark: SparkSession) -> Iterator[None]:
+    """Decide few rows in several tasks, too, which Spark would give to one."""
+    name = "spark.sql.adaptive.coalescePartitions.enabled"
+    spark.conf.set(name, "false")
+    yield
+    spark.conf.unset(name)
+
+
+@pytest.mark.usefixtures("several_tasks")
 def test_real_logs_cluster_as_in_the_embedded_engine(spark: SparkSession) -> None:
     lines = example_lines()
     assert in_spark(frame_of(spark, lines), "logs") == embedded(lines, "logs")
@@ -212,11 +222,26 @@ def test_shuffled_lines_cluster_as_in_the_embedded_engine(spark: SparkSession) -
     assert in_spark(frame_of(spark, lines), "logs") == embedded(lines, "logs")
 
 
+@pytest.mark.usefixtures("several_tasks")
 def test_lines_of_many_variables_cluster_as_in_the_embedded_engine(spark: SparkSession) -> None:
     lines = [line for _, line in made_lines(3, 6_000)]
     found = in_spark(frame_of(spark, lines), "logs")
     assert found == embedded(lines, "logs")
     assert len(set(found)) < 60  # also those that came before their words were known to vary
+
+
+@pytest.mark.usefixtures("several_tasks")
+def test_words_that_vary_in_whole_lines_vary_in_all_tasks(spark: SparkSession) -> None:
+    chance = random.Random(4)
+    letters = "abdegiklmnorstuz"
+    names = [f"{one}{two}u" for one in letters[:10] for two in letters]
+    lines = [
+        "task {} assigned to worker {} by scheduler {}".format(*chance.choices(names, k=3)).encode()
+        for _ in range(200)
+    ]
+    found = in_spark(frame_of(spark, lines), "logs")
+    assert found == embedded(lines, "logs")
+    assert len(set(found)) == 1
 
 
 @pytest.mark.parametrize("recipe", ["text", "documents", "words", "minhash-n", "md5-128"])
