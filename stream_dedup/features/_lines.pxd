@@ -98,6 +98,7 @@ cdef struct Line:
     bint is_nested
     size_t list_end  # end of the items of the last list in square brackets
     size_t assigned_end  # end of the last value of a key, outside brackets, that has colons
+    size_t host  # where the host in the head of a line of syslog begins, else 0
     Close single
     Close double
 
@@ -597,6 +598,14 @@ cdef inline int take_string(
     return 2
 
 
+cdef inline bint begins_sentence(const Line* line, size_t at) noexcept nogil:
+    """Return whether a colon, a space and a letter are here."""
+    cdef const uint8_t* text = line.text + at
+    return at + 2 < line.length and text[0] == c":" and text[1] == c" " and (
+        c"a" <= text[2] | 0x20 <= c"z"
+    )
+
+
 cdef inline bint is_name(Line* line, const Tables* tables, size_t at) noexcept nogil:
     """Return whether a single word in double quotes, of class 12, begins here."""
     cdef const uint8_t* text = line.text
@@ -605,8 +614,10 @@ cdef inline bint is_name(Line* line, const Tables* tables, size_t at) noexcept n
     if is_message_key(line, tables):
         return False
     found = find_close(line, at + 1, c'"')
-    if not found.there or found.follower == c":" or found.follower == c"=":
+    if not found.there or found.follower == c"=":
         return False
+    if found.follower == c":" and (line.depth or not begins_sentence(line, found.at + 1)):
+        return False  # a key
     for i in range(at + 1, found.at):
         if is_blank(text[i]) or text[i] == ESC or text[i] == c'"':
             return False
@@ -898,11 +909,16 @@ cdef inline bint says_what_happened(
     return is_named_kind(tables.classes, word, length) or has_state(tables, word, length)
 
 
-cdef inline bint is_tag(const uint8_t* text, size_t start, size_t end) noexcept nogil:
-    """Return whether a word in capitals is behind ``[`` or ends with a dash: `lines.is_tag`."""
+cdef inline bint is_tag(
+    const uint8_t* text, size_t length, size_t start, size_t end
+) noexcept nogil:
+    """Return whether a word in capitals is marked as a tag: `lines.is_tag`."""
     cdef size_t i
     cdef bint capital = False
-    if text[end - 1] != c"-" and (start == 0 or text[start - 1] != c"["):
+    if text[end - 1] != c"-" and (start == 0 or text[start - 1] != c"[") and not (
+        start > 1 and text[start - 1] == c" " and text[start - 2] == c":"
+        and end < length and text[end] == c"("
+    ):
         return False
     for i in range(start, end):
         if is_lower(text[i]) or text[i] >= 128:
@@ -912,10 +928,30 @@ cdef inline bint is_tag(const uint8_t* text, size_t start, size_t end) noexcept 
 
 
 cdef inline bint names_itself(
-    const Tables* tables, const uint8_t* text, size_t start, size_t end
+    const Tables* tables, const uint8_t* text, size_t length, size_t start, size_t end
 ) noexcept nogil:
-    """Return whether a word names a kind of event, whatever is around it: `lines._names_itself`."""
-    return says_what_happened(tables, text + start, end - start) or is_tag(text, start, end)
+    """Return whether a word names a kind of event: `lines._names_itself`."""
+    return (
+        says_what_happened(tables, text + start, end - start)
+        or is_tag(text, length, start, end)
+        or (text[start] == c"+" or text[start] == c"-") and end > start + 1 and (
+            c"a" <= text[start + 1] | 0x20 <= c"z"
+        )
+    )
+
+
+cdef inline bint is_numbered_process(
+    const uint8_t* text, size_t length, size_t end
+) noexcept nogil:
+    """Return whether the number of a process in brackets, a colon and a space are here."""
+    cdef size_t at = end + 1
+    if end == length or text[end] != c"[":
+        return False
+    while at < length and at - end <= 10 and c"0" <= text[at] <= c"9":
+        at += 1
+    return 1 < at - end <= 10 and at + 2 < length and (
+        text[at] == c"]" and text[at + 1] == c":" and text[at + 2] == c" "
+    )
 
 
 cdef inline bint is_of_class(
@@ -1106,7 +1142,7 @@ cdef inline bint is_value(const Line* line, const Tables* tables, size_t end) no
         value = follower == c"," or follower == c")" or follower == c"]" or follower == c"}"
         if item:
             return value
-    elif role == JSON or (role == ASSIGNED and line.depth):
+    elif (role == JSON or role == ASSIGNED) and line.depth:
         value = is_closed(line, end)
     else:
         return False
@@ -1145,13 +1181,16 @@ cdef inline bint is_said(
     cdef size_t at = start, end
     if at and (text[at - 1] == c'"' or text[at - 1] == c"'"):
         at -= 1
-    if at == 0 or (text[at - 1] != c"=" and text[at - 1] != c":"):
+    if at == 0 or at < start and (word_end == length or text[word_end] != text[at]):
         return False
-    if at < start and (word_end == length or text[word_end] != text[at]):
+    if at > 2 and text[at - 1] == c" " and text[at - 2] == c"=" and text[at - 3] == c" ":
+        end = at - 3
+    elif text[at - 1] == c"=" or text[at - 1] == c":":
+        end = at - 1
+        if end and (text[end - 1] == c'"' or text[end - 1] == c"'"):
+            end -= 1
+    else:
         return False
-    end = at - 1
-    if end and (text[end - 1] == c'"' or text[end - 1] == c"'"):
-        end -= 1
     at = end
     while at and end - at < MAX_KEY and tables.classes[text[at - 1]] != 0:
         at -= 1
@@ -1221,13 +1260,107 @@ cdef inline void take_address(
     piece.variable = True
 
 
-cdef inline void start_line(Line* line, const uint8_t* text, size_t length) noexcept nogil:
+cdef inline size_t date_of_syslog(const uint8_t* text, size_t length, bint* iso) noexcept nogil:
+    """Return where the time ends with which a line of syslog begins, 0 if it begins otherwise."""
+    cdef size_t at = 0, first
+    if text[0] == c"<":  # the priority
+        at = 1
+        while at < 4 and at < length and c"0" <= text[at] <= c"9":
+            at += 1
+        if at == 1 or at == length or text[at] != c">":
+            return 0
+        at += 1
+    first = at
+    iso[0] = False
+    if length - at < 17:
+        return 0
+    if is_upper(text[at]):
+        return at + 15 if (
+            is_lower(text[at + 1]) and is_lower(text[at + 2]) and text[at + 3] == c" "
+            and (text[at + 4] == c" " or c"0" <= text[at + 4] <= c"9")
+            and c"0" <= text[at + 5] <= c"9" and text[at + 6] == c" "
+            and has_time(text + at + 7)
+        ) else 0
+    if not (
+        text[at + 4] == c"-" and text[at + 7] == c"-" and text[at + 10] == c"T"
+        and c"0" <= text[at] <= c"9"
+    ):
+        return 0
+    for at in range(first, first + 10):
+        if at != first + 4 and at != first + 7 and not c"0" <= text[at] <= c"9":
+            return 0
+    iso[0] = True
+    first = at = first + 11
+    while at < length and at - first < 24 and (
+        c"0" <= text[at] <= c"9" or text[at] == c":" or text[at] == c"." or text[at] == c","
+    ):
+        at += 1
+    if at - first < 8 or at == length:
+        return 0
+    if text[at] == c"Z":
+        return at + 1
+    if text[at] != c"+" and text[at] != c"-":
+        return at
+    if length - at < 6 or not (c"0" <= text[at + 1] <= c"9" and c"0" <= text[at + 2] <= c"9"):
+        return 0
+    at += 4 if text[at + 3] == c":" else 3
+    return at + 2 if (
+        length - at > 2 and c"0" <= text[at] <= c"9" and c"0" <= text[at + 1] <= c"9"
+    ) else 0
+
+
+cdef inline bint has_time(const uint8_t* text) noexcept nogil:
+    """Return whether eight bytes are a time of the day."""
+    cdef size_t i
+    for i in range(8):
+        if text[i] != c":" if i == 2 or i == 5 else not c"0" <= text[i] <= c"9":
+            return False
+    return True
+
+
+cdef inline size_t host_of_syslog(
+    const Tables* tables, const uint8_t* text, size_t length
+) noexcept nogil:
+    """Return where the host begins in the head of a line of syslog, 0 if the line has none.
+
+    `lines._SYSLOG_HEAD`.
+    """
+    cdef size_t at, start, first, size
+    cdef bint iso, lower = False
+    if length == 0 or not (
+        is_upper(text[0]) or text[0] == c"<" or c"0" <= text[0] <= c"9"
+    ):
+        return 0
+    at = date_of_syslog(text, length, &iso)
+    if at == 0 or text[at] != c" ":
+        return 0
+    start = at = at + 1
+    while at < length and at - start < 65 and tables.classes[text[at]] != 0:
+        lower |= is_lower(text[at])
+        at += 1
+    if not 0 < at - start < 65 or not lower or at == length or text[at] != c" ":
+        return 0
+    first = at = at + 1
+    while at < length and at - first < 66 and not is_blank(text[at]) and text[at] != c":":
+        at += 1
+    size = at - first
+    if at + 1 >= length or text[at] != c":" or text[at + 1] != c" ":
+        return 0
+    if iso:
+        return start if 1 < size < 66 and text[at - 1] == c"]" else 0
+    return start if 0 < size < 65 else 0
+
+
+cdef inline void start_line(
+    Line* line, const Tables* tables, const uint8_t* text, size_t length
+) noexcept nogil:
     line.text = text
     line.length = length
     line.at = line.depth = line.last = line.last_end = line.end = 0
     line.plain = line.inside = line.checked_end = line.hex_end = line.keyed = 0
     line.nested_end = line.list_end = line.assigned_end = 0
     line.optional = line.within = line.method = line.version = 0
+    line.host = host_of_syslog(tables, text, length)
     line.role = OTHER
     line.blank = line.number = line.requested = False
     line.single.looked = line.double.looked = 1
@@ -1324,16 +1457,20 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
         if start and text[start - 1] == c"[" and start >= line.list_end:
             line.list_end = end_of_items(line, tables, start)
         if not held & DIGIT:
-            variable = nested or (
-                (of_host or start < line.list_end) and not names_itself(tables, text, start, end)
+            variable = nested or start != 0 and start == line.host or (
+                (of_host or start < line.list_end)
+                and not names_itself(tables, text, length, start, end)
             )
             if not variable and not held & NOT_HEX and end - start <= 4 and (
                 end < line.length and text[end] == c":" or start and text[start - 1] == c":"
             ):
                 variable = is_hex_group(line, tables, start, end)
             if held & (DOT | SLASH) and not variable:
-                variable = is_structured(tables, text + start, end - start, held)
-            if (line.depth or line.role == JSON) and line.role != OTHER and not variable:
+                variable = is_structured(tables, text + start, end - start, held) or (
+                    text[start] == c"/" and end == start + 1 and line.blank
+                    and is_method(text + line.last, line.last_end - line.last)
+                )
+            if line.depth and line.role != OTHER and not variable:
                 variable = is_value(line, tables, end)
             if (
                 line.blank & line.number & tables.units.first[text[start]]

@@ -21,7 +21,7 @@ def pieces(bytes text not None):
     cdef Line line
     cdef Piece piece
     cdef list found = []
-    start_line(&line, at, PyBytes_GET_SIZE(text))
+    start_line(&line, &TABLES, at, PyBytes_GET_SIZE(text))
     while next_piece(&line, &TABLES, &piece):
         variable = piece.variable or at[piece.start] == SUBSTITUTE or is_of_class(
             TABLES.classes, at + piece.start, piece.end - piece.start, piece.held

@@ -12,13 +12,15 @@ to the classes of `tokens`, a token is variable if it
    with a decimal digit (``fe80::ab:1``);
 8. holds two or more of ``.``, ``/`` and ``\\`` between name bytes (``usr/lib/jvm``), or starts with
    ``./`` or ``../`` and is longer than that; but for names of exceptions (`tokens.is_exception`).
+   Or it is the path ``/`` behind a method of a request.
    Or it is one of three or more that are joined by ``::`` (``hyper::proto::h1``), unless one names
    what went wrong or a state (`tokens.is_named_kind`, `has_state`);
 9. is a name, a dot and one of `LAST_LABELS` (``example.com``, ``report.pdf``); or a name directly
-   before an IP address in brackets (``unknown[203.0.113.9]``), unless it names a kind of event;
-10. is a value: inside brackets a single word after ``key=``, or after ``key:``, a space and before
-    the next comma or bracket; a word after ``"key":``; an item of a list behind a key; one of two
-    or more single words in square brackets, with commas between them (``[orders, users]``);
+   before an IP address in brackets (``unknown[203.0.113.9]``), unless it names a kind of event; or
+   the host in the head of a line of syslog (``Nov 24 16:00:00 atlas sshd[7]: …``);
+10. is a value: inside brackets a single word after ``key=``, after ``"key":``, or after ``key:``, a
+    space and before the next comma or bracket; an item of a list behind a key; one of two or more
+    single words in square brackets, with commas between them (``[orders, users]``);
 11. is in a string that is one value: in single quotes (``b'…'`` too), unless it has three
     words or more and neither key nor ``b`` before it; in double quotes
     after ``"key":``, after ``key=`` inside brackets, or in a list behind a key. A string that is a
@@ -26,7 +28,8 @@ to the classes of `tokens`, a token is variable if it
     one behind such a key and white space (``result 'oom-kill'``). In angle brackets directly after
     ``key=`` are values too (``from=<bob>``), unless they hold white space or quotes or the key is a
     message key;
-12. is a single word in double quotes behind a word without a digit: ``table "accounts"``;
+12. is a single word in double quotes behind a word without a digit: ``table "accounts"``, and
+    outside brackets ``task "backup": hung``;
 13. is an address with a scheme (``http://a/b?c=d``), up to white space, a quote or a bracket that
     closes; its scheme, host and parameters are not words of their own;
 14. is an optional value of a programming language: ``Optional.empty``, ``Optional[…]`` or
@@ -50,7 +53,9 @@ group, record, unit), and backslashes directly before a quote separate tokens; s
 characters that rsyslog writes with digits (`LineReader.without_escapes`).
 
 At last, a group of 2 to 32 tokens that holds a placeholder and repeats in a row is kept once: a
-list of alike items, of any length, is one item. Items with different outcomes are not alike.
+list of alike items, of any length, is one item. Items with different outcomes are not alike. A
+group of one word and one placeholder is an item only if a comma or semicolon is among the two:
+``retry 3 worker 4 worker stopped`` is no list.
 
 A line of variables alone, such as ``[<02114408>] do_page_fault+0x12f/0x446``, says something after
 all if it holds names. So it is read again: what has `LEAST_LETTERS` bytes or more of letters,
@@ -96,6 +101,9 @@ MAX_WORDS = 2
 LEAST_LETTERS = 3
 """Least bytes of a name in a line of variables."""
 
+LEAST_GROUP = 2
+"""Tokens of the smallest group that may be an item of a list."""
+
 MAX_GROUP = 32
 """Maximum tokens of a group that is kept once: the kernel looks for two in the 64 last tokens."""
 
@@ -121,10 +129,10 @@ LAST_LABELS = TOP_LABELS | FILE_ENDINGS
 """What makes a name of two labels a variable."""
 
 MESSAGE_KEYS = frozenset(
-    b"msg message text log event type kind action operation op method error err errmsg exception "
-    b"reason cause description detail details title subject summary problem warning alert "
-    b"alertname status state result outcome code command query sql statement textpayload @m "
-    b"@mt decision verdict conclusion phase severity failure eventname eventtype "
+    b"msg message text log event type kind action operation op method verb cmd error err "
+    b"errmsg exception reason cause description detail details title subject summary problem "
+    b"warning alert alertname status state result outcome code command query sql statement "
+    b"textpayload @m @mt decision verdict conclusion phase severity failure eventname eventtype "
     b"errorcode error_code error.code exitcode exit_code returncode return_code resultcode "
     b"result_code reasoncode reason_code errormessage error_message error.message".split()
 )
@@ -208,10 +216,21 @@ _ADDRESS = re.compile(rb"\[(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|([0-9A-Fa-f.:]{3,45}
 _NESTED = re.compile(rb"[^%b]++(?:::[^%b]++)*+" % (_SKIPPED, _SKIPPED))
 _ITEMS = re.compile(rb"[^%b]++(?:, ?[^%b]++)++(?=\])" % (_SKIPPED, _SKIPPED))
 _VALUE_REST = re.compile(rb"(?:[^%b]|:)*+" % _SKIPPED)
+_LISTS = re.compile(rb"[,;]")
+_SIGNED = re.compile(rb"[+-][A-Za-z]")
+_PROCESS_NUMBER = re.compile(rb"\[[0-9]{1,9}\]: ")
 _LETTERS = re.compile(rb"[A-Z]++[a-z]*+|[a-z]++")
 _METHOD = re.compile(rb"(?:%b)(?= )" % b"|".join(sorted(METHODS)))
 _VERSION = re.compile(rb" HTTP/[0-9](?:\.[0-9])?")
 _VERSION_SIZES = (7, 9)
+_SYSLOG_HEAD = re.compile(  # the time, the host, and the program with or without its process
+    rb"(?:<[0-9]{1,3}>)?"
+    rb"(?:[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}"
+    rb"|(?P<iso>[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.,]{8,24}(?:Z|[+-][0-9]{2}:?[0-9]{2})?))"
+    rb" (?P<host>(?=[^%b]{0,63}[a-z])[^%b]{1,64}) [^%b:]{1,64}(?(iso)\]): "
+    % (_SKIPPED, _SKIPPED, _SPACES)
+)
+_SENTENCE_BEHIND = re.compile(rb'": [A-Za-z]')
 _STATUS_BEHIND = re.compile(rb'" [1-5][0-9]{2}(?![^%b])' % _SPACES)
 _SPACE_BYTES = tuple(_SPACES[i : i + 1] for i in range(len(_SPACES)))
 
@@ -314,7 +333,7 @@ class LineReader:
             lists: whether to keep groups that repeat once, where the recipe reads structure.
         """
         whole, has_lists = self._whole(text)
-        return _without_repeats(*whole) if lists and has_lists else whole
+        return _without_repeats(text, *whole) if lists and has_lists else whole
 
     def _read(self, text: bytes) -> tuple[Reading, bool]:
         """Return all tokens of a text and its variant; and whether it may have lists."""
@@ -395,6 +414,8 @@ class _Scanner:
         self._list_end = 0  # end of the items of the last list in square brackets
         self._assigned_end = 0  # end of the last value of a key, outside brackets, that has colons
         self._closes = {b'"': _NO_CLOSE, b"'": _NO_CLOSE}
+        head = _SYSLOG_HEAD.match(text)
+        self._host = head.start("host") if head else -1
 
     def pieces(self) -> list[Piece]:
         text, at = self._text, 0
@@ -509,8 +530,12 @@ class _Scanner:
         if self._is_message_key():
             return False
         found = self._close(at + 1, b'"')
-        if not found.there or found.follower in (b":", b"="):
+        if not found.there or found.follower == b"=":
             return False
+        if found.follower == b":" and (
+            self._depth or not _SENTENCE_BEHIND.match(self._text, found.at)
+        ):
+            return False  # a key
         return found.at > at + 1 and _end(_BARE, self._text, at + 1) == found.at
 
     def _is_number(self) -> bool:
@@ -621,6 +646,8 @@ class _Scanner:
         nested, listed = self._is_nested_name(start, end), self._is_listed(start)
         variable = (
             nested
+            or start == self._host
+            or (token == b"/" and self._is_behind_method())
             or ((listed or has_address_behind(text, end)) and not _names_itself(text, start, end))
             or self._is_hex_group(start, end)
             or is_variable(token)
@@ -644,6 +671,11 @@ class _Scanner:
         if end == self._target[0]:
             return self._take_target(end, self._target[1])
         return end
+
+    def _is_behind_method(self) -> bool:
+        """Return whether nothing but white space is between a method of a request and here."""
+        start, end = self._last
+        return self._blank and self._text[start:end] in METHODS
 
     def _take_target(self, at: int, end: int) -> int:
         """Take what is between the method of a request and its version."""
@@ -738,10 +770,8 @@ class _Scanner:
         text = self._text
         close = self._is_closed(end)
         keyed = bool(self._keyed & 1)
-        if role == _ASSIGNED:
+        if role in (_ASSIGNED, _JSON):
             value = close and self._depth > 0
-        elif role == _JSON:
-            value = close
         elif (role in (_OPENED, _ITEM) and keyed) or (role == _SPACED and self._depth > 0):
             behind = _end(_BLANK, text, end)
             follower = text[behind : behind + 1]
@@ -769,11 +799,15 @@ def names_kind(text: bytes, start: int, end: int) -> bool:
     """Return whether a word names a kind of event, and so is never learned to be a variable.
 
     It ends like the name of an exception (``SSLError``) or with a part that is one of `STATES`
-    (``session_open``, ``NodeNotReady``), it is a method of HTTP or a tag (``[PUB]``), or the value
-    of a message key (``type:exists``).
+    (``session_open``, ``NodeNotReady``); it is a method of HTTP or a tag (``[PUB]``); it has a sign
+    (``-sdown``); or it is the value of a message key (``type:exists``), or the name of a process
+    before its number (``sshd[7]: ``).
     """
     return (
-        _names_itself(text, start, end) or text[start:end] in METHODS or is_said(text, start, end)
+        _names_itself(text, start, end)
+        or text[start:end] in METHODS
+        or is_said(text, start, end)
+        or _PROCESS_NUMBER.match(text, end) is not None
     )
 
 
@@ -795,16 +829,26 @@ def _says_what_happened(word: bytes) -> bool:
 
 def _names_itself(text: bytes, start: int, end: int) -> bool:
     """Return whether a word names a kind of event, whatever is around it but ``[``."""
-    return _says_what_happened(text[start:end]) or is_tag(text, start, end)
+    return (
+        _says_what_happened(text[start:end])
+        or is_tag(text, start, end)
+        or _SIGNED.match(text, start, end) is not None
+    )
 
 
 def is_tag(text: bytes, start: int, end: int) -> bool:
-    """Return whether a word in capitals is behind ``[`` or ends with a dash.
+    """Return whether a word in capitals is behind ``[``, before ``(`` or ends with a dash.
 
-    >>> [is_tag(text, 1, 5) for text in (b"[HPUB 7]", b" SH-- ", b"[main]", b"(HPUB)")]
-    [True, True, False, False]
+    The bracket counts behind a colon and a space.
+
+    >>> [is_tag(text, 2, 6) for text in (b" [HPUB 7]", b"  SH-- ", b": PING(7)", b", PING(7)")]
+    [True, True, True, False]
     """
-    marked = text[start - 1 : start] == b"[" or text[end - 1] == _DASH
+    marked = (
+        text[start - 1 : start] == b"["
+        or text[end - 1] == _DASH
+        or (text[max(start - 2, 0) : start] == b": " and text[end : end + 1] == b"(")
+    )
     return bool(
         marked and _CAPITAL.search(text, start, end) and not _NO_CAPITAL.search(text, start, end)
     )
@@ -813,15 +857,19 @@ def is_tag(text: bytes, start: int, end: int) -> bool:
 def is_said(text: bytes, start: int, end: int) -> bool:
     """Return whether a word is the value of a message key: ``type:exists``, ``state="UP"``.
 
-    It is directly behind the key, alone in quotes or not. Words of sentences are no such values.
+    It is directly behind the key, alone in quotes or not, or behind ``key = ``. Words of sentences
+    are no such values.
     """
     quote = text[start - 1 : start]
     at = start - (quote in _QUOTES)
-    if not at or text[at - 1 : at] not in _SEPARATORS:
-        return False
     if at < start and text[end : end + 1] != quote:
         return False
-    end = at - 1 - (text[at - 2 : at - 1] in _QUOTES)
+    if text[max(at - 3, 0) : at] == b" = ":
+        end = at - 3
+    elif at and text[at - 1 : at] in _SEPARATORS:
+        end = at - 1 - (text[at - 2 : at - 1] in _QUOTES)
+    else:
+        return False
     begin = end
     while begin > 0 and end - begin < MAX_KEY and text[begin - 1] not in _DELIMITERS:
         begin -= 1
@@ -902,7 +950,9 @@ def _space_between(match: re.Match[bytes]) -> bytes:
     return b" " if _WRITTEN_SPACE.search(match[0]) else b""
 
 
-def _without_repeats(tokens: Sequence[Token], variant: Sequence[VariantWord]) -> Reading:
+def _without_repeats(
+    text: bytes, tokens: Sequence[Token], variant: Sequence[VariantWord]
+) -> Reading:
     """Keep groups that hold a placeholder and repeat in a row once."""
     texts = [token.text for token in tokens if not token.variable]
     if len(set(texts)) == len(texts):  # a group has a word, as no placeholders are neighbours
@@ -921,11 +971,12 @@ def _without_repeats(tokens: Sequence[Token], variant: Sequence[VariantWord]) ->
         kept.append(token)
         held.append(words)
         alike.append((token.text, token.variable, tuple(one.word for one in words)))
-        for count in range(2, MAX_GROUP + 1):
+        for count in range(LEAST_GROUP, MAX_GROUP + 1):
             if (
                 2 * count <= len(alike)
                 and alike[-count:] == alike[-2 * count : -count]
                 and any(variable for _, variable, _ in alike[-count:])
+                and (count > LEAST_GROUP or _LISTS.search(text, kept[-4].start, kept[-1].start))
             ):
                 del kept[-count:], held[-count:], alike[-count:]
                 kept[-1] = kept[-1]._replace(until=token.end)

@@ -12,8 +12,9 @@ Idea: an event's *variant* is the sequence, in order, of
    (``user=info``); in capitals also before a slash (``ERROR/MainProcess``). The letter with which
    lines of klog and glog begin is one too: in ``E1126 10:02:11.3``, ``E`` is ``error`` and
    ``1126`` the day;
-3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, ``HTTP`` or
-   ``status code`` (unless a unit follows), after a request (``GET /a 200``; but not where IIS has
+3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, ``HTTP``,
+   ``responded`` or ``status code`` (unless a unit follows), in ``Sent 200 in`` (Phoenix), after a
+   request (``GET /a 200``; but not where IIS has
    the port, between ``-`` and ``-`` and an address), or after ``status``, ``statusCode``, ``code``
    or another of `STATUS_KEYS` with ``=`` or ``:``; and where logs have them: between a time of the
    day and a duration (``12:00:00 | 200 | 1.2ms |``: Gin, Fiber), after what ASP.NET Core says of a
@@ -22,8 +23,9 @@ Idea: an event's *variant* is the sequence, in order, of
    sizes and a request (``200 200 34 366 "GET``: load balancers of AWS), and before the last three
    numbers of a line of IIS;
 4. its exit codes and error numbers: ``zero`` or ``nonzero`` for a number after ``exit code``,
-   ``exited with status`` and the like, or after a key of `EXIT_KEYS`, or that ends in one of
-   `EXIT_KEY_ENDINGS`, with ``=`` or ``:``.
+   ``exited with status`` and the like, or after a key of `EXIT_KEYS` with ``=`` or ``:``, or after
+   one that ends in one of `EXIT_KEY_ENDINGS` with these or a space; and for a number before
+   ``errors`` or ``failures``.
 
 The exceptions and innermost frames of a stack trace belong to it too (`traces`).
 
@@ -114,12 +116,13 @@ MAX_KEY_BYTES = 15
 STATUS_KEYS = frozenset(
     b"code status statuscode httpstatus httpstatuscode httpresponsestatuscode responsestatus "
     b"responsecode httpcode httpresponsecode scstatus upstreamstatus downstreamstatus "
-    b"originstatus elbstatuscode".split()
+    b"originstatus elbstatuscode resp".split()
 )
 """Names before ``=`` or ``:`` and an HTTP status, in lower case, without `IGNORED_IN_KEYS`."""
 
 EXIT_KEYS = frozenset(
-    b"rc retcode retval exitvalue err errno errcode grpcstatus failed failures errors".split()
+    b"rc retcode retval exitvalue err errno errcode grpcstatus failed failures errors "
+    b"unreachable".split()
 )
 """Names before ``=`` or ``:`` and an exit code, an error number or a count of failures, written
 likewise."""
@@ -165,16 +168,20 @@ _AFTER_KEY = frozenset(b"\\\"' =:")
 _MAX_PHRASE = 48  # bytes of the longest phrase below, and of what comes before it
 _HTTP_PHRASE = re.compile(
     rb"(?:\A|[^A-Za-z0-9_])(?:HTTP(?: error| status)?(?: code)?|HTTP response code"
-    rb"|(?:status|response) code|Request finished in [0-9]{1,9}(?:\.[0-9]{1,9})?ms) \Z",
+    rb"|(?:status|response) code|responded(?: with)?"
+    rb"|Request finished in [0-9]{1,9}(?:\.[0-9]{1,9})?ms) \Z",
     re.IGNORECASE,
 )
+_SENT = re.compile(rb"(?:\A|[^A-Za-z0-9_])Sent \Z")
 _EXIT_PHRASE = re.compile(
     rb"(?:\A|[^A-Za-z0-9_])(?:"
-    rb"(?:(?:exit|return) |(?:exited|terminated)(?: abnormally| unexpectedly)? with |exited,? )"
+    rb"(?:(?:exit|return) |exited,? "
+    rb"|(?:exited|terminated|finished|ended|completed|failed)(?: abnormally| unexpectedly)? with )"
     rb"(?:code|status)(?:(?: of| is| was)? | ?[:=] ?)[\[('\"]?"
     rb"|exited \(|(?P<bare>exited with ))-?\Z",
     re.IGNORECASE,
 )
+_FAILURES_BEHIND = re.compile(rb" (?:errors|failures)(?![A-Za-z0-9_\x80-\xff-])")
 _LOWER_CASE_WORD = re.compile(rb" [a-z]")
 _GOES_ON = re.compile(rb":[0-9]")
 # Below and in `_STATUS` what decides is where digits are, not which: the kernel remembers lines
@@ -217,14 +224,14 @@ def status_word(
     squid = _SQUID.match(text[:end], start)
     if squid is not None and _BEFORE_SIZE.match(text, end):
         start = squid.end()
-    elif before is None:
-        return None
     else:
         end = start + len(text[start:end].rstrip(ENDINGS))
-        if _EXIT_CODE.fullmatch(text, start, end) and _is_exit_code(text, before, start, end):
+        if _EXIT_CODE.fullmatch(text, start, end) and (
+            _FAILURES_BEHIND.match(text, end) or _is_exit_code(text, before, start, end)
+        ):
             word = b"nonzero" if text[start:end].strip(b"-0xX") else b"zero"
             return VariantWord(word, start, end, True)
-        if not _STATUS.fullmatch(text, start, end):
+        if before is None or not _STATUS.fullmatch(text, start, end):
             return None
         if not (of_request or _is_status(text, before, start, end)):
             return None
@@ -248,22 +255,22 @@ def _is_status(text: bytes, before: tuple[int, int], start: int, end: int) -> bo
         is_before_sizes
         or _is_between_bars(text, start, end)
         or (_HTTP_PHRASE.search(phrase) and not _is_amount(text, end))
+        or (_SENT.search(phrase) and text[end : end + 4] == b" in ")
     )
 
 
-def _is_exit_code(text: bytes, before: tuple[int, int], start: int, end: int) -> bool:
+def _is_exit_code(text: bytes, before: tuple[int, int] | None, start: int, end: int) -> bool:
     """Return whether a number is behind what announces an exit code."""
-    if _GOES_ON.match(text, end):
+    if before is None or _GOES_ON.match(text, end):
         return False
     phrase = _EXIT_PHRASE.search(text[max(start - _MAX_PHRASE, 0) : start])
     if phrase is not None:
         is_counted = phrase["bare"] is not None and _LOWER_CASE_WORD.match(text, end)
         return not is_counted and not _is_amount(text, end)
-    letters = _letters(text[before[0] : before[1]])
-    is_key = letters in EXIT_KEYS or (
-        letters.isalpha() and len(letters) <= MAX_LETTERS and letters.endswith(EXIT_KEY_ENDINGS)
-    )
-    return is_key and _assigns(text[before[1] : start].removesuffix(b"-"))
+    letters, gap = _letters(text[before[0] : before[1]]), text[before[1] : start].removesuffix(b"-")
+    if letters.isalpha() and len(letters) <= MAX_LETTERS and letters.endswith(EXIT_KEY_ENDINGS):
+        return gap == b" " or _assigns(gap)
+    return letters in EXIT_KEYS and _assigns(gap)
 
 
 def _letters(name: bytes) -> bytes:

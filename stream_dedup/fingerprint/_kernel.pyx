@@ -33,6 +33,7 @@ import array
 
 from stream_dedup.features.lines import (
     LAST_LABELS,
+    LEAST_GROUP,
     MAX_GROUP,
     MESSAGE_KEYS,
     OUTCOME_KEYS,
@@ -71,6 +72,7 @@ from stream_dedup.features._lines cimport (
     is_blank,
     is_hex_digit,
     is_method,
+    is_numbered_process,
     is_of_class,
     is_of_rsyslog,
     is_said,
@@ -311,7 +313,7 @@ cdef extern from *:
 cdef array.array _U64 = array.array("Q")
 cdef array.array _U32 = array.array("I")
 cdef int64_t _MAX_VOTES = MAX_VOTES
-cdef size_t _MAX_GROUP = MAX_GROUP
+cdef size_t _LEAST_GROUP = LEAST_GROUP, _MAX_GROUP = MAX_GROUP
 cdef uint64_t KEY_BASE = one_off.KEY_BASE
 cdef uint64_t MOST32 = 0xFFFFFFFF
 cdef size_t ASSIGNED_WORDS = one_off.ASSIGNED
@@ -332,6 +334,7 @@ cdef struct Item:
     uint8_t assigned
     uint8_t of_kind
     uint8_t level
+    uint32_t start  # where it begins in its text; of lines with structure alone
 
 cdef struct Items:
     Item* at
@@ -877,7 +880,7 @@ cdef class Workspace:
         self.plain.count = 0
         reserve_hashes(&self.plain, part.length // 8 + 2)
         out = <uint8_t*>(self.plain.at + 1)  # `load_tail` reads what is before it
-        start_line(&line, part.text, part.length)
+        start_line(&line, tables, part.text, part.length)
         of_rsyslog = is_of_rsyslog(&line)
         while at < part.length:
             spaced = False
@@ -1407,23 +1410,25 @@ cdef class Kernel:
         """
         if is_of_squid(text, text_length, start, end):
             place[0] = end - 3
-        elif before_end == 0:
-            return 0
         else:
             while end > start and (text[end - 1] == c"." or text[end - 1] == c"!"):
                 end -= 1
-            if may_be_exit_code(text, before, before_end) and is_exit_code(
-                &self.tables, text, text_length, before, before_end, start, end
+            if is_integer(text, start, end) and (
+                is_before_failures(text, text_length, end)
+                or may_be_exit_code(text, before, before_end) and is_exit_code(
+                    &self.tables, text, text_length, before, before_end, start, end
+                )
             ):
                 push_hash(variant, self.exit_hashes[is_nonzero(text, start, end)])
                 return 2
-            if end - start != 3 or not is_number(text + start):
+            if before_end == 0 or end - start != 3 or not is_number(text + start):
                 return 0
             if not (of_request or is_between_bars(text, text_length, start)
                     or is_behind_times(text, before, before_end, start)
                     or is_behind_key(text, before, before_end, start)
                     or (is_behind_http(text, start)
                         and not is_amount_at(&self.tables, text, text_length, end))
+                    or is_sent(text, text_length, start)
                     or is_before_sizes(text, text_length, start)):
                 return 0
             place[0] = start
@@ -1519,14 +1524,14 @@ cdef class Kernel:
         cdef Line line
         cdef Piece piece
         memset(seen, 0, sizeof(seen))
-        start_line(&line, text, part.length)
+        start_line(&line, &self.tables, text, part.length)
         while next_piece(&line, &self.tables, &piece):
             start = piece.start
             size = piece.end - start
             variant_count = variant.count
             if size and self.statuses and not piece.absent:
                 if piece.held & DIGIT and may_be_status(
-                    text, start, piece.end, piece.held & SLASH, before, before_end
+                    text, part.length, start, piece.end, piece.held & SLASH, before, before_end
                 ):
                     matters = self.take_status(
                         text, part.length, before, before_end, start, piece.end, start == status,
@@ -1563,13 +1568,17 @@ cdef class Kernel:
                     joined = True
                 names = 0
                 if tokens.count == first or not tokens.at[tokens.count - 1].variable:
+                    if joined:
+                        start = tokens.at[tokens.count].start
                     push(tokens, self.placeholder_identity, self.placeholder, part,
                          self.placeholder_weight, True)
+                    tokens.at[tokens.count - 1].start = <uint32_t>start
             else:
                 identity = sip(text + start, size, &self.secret)
                 if work.full:
                     votes = murmur(text + start, size, self.seed)
                 push(tokens, identity, votes, part, self.weight_of(identity), False)
+                tokens.at[tokens.count - 1].start = <uint32_t>start
                 tokens.at[tokens.count - 1].protected = word != NULL
                 tokens.at[tokens.count - 1].level = word != NULL and word.level_name
                 of_kind = self.learns and work.full and self.is_kind(text, part.length, start, size)
@@ -1593,7 +1602,7 @@ cdef class Kernel:
         if tokens.count == first + 1 and tokens.at[first].variable:
             self.take_names(part, tokens, work.full)
         elif again:  # a group has a word
-            drop_groups(tokens, first, variant, &work.token_of, variant_first)
+            drop_groups(text, tokens, first, variant, &work.token_of, variant_first)
         return 0
 
     cdef inline bint is_kind(
@@ -1601,8 +1610,9 @@ cdef class Kernel:
     ) noexcept nogil:
         """Return whether a word names a kind: `lines.names_kind`."""
         return (
-            names_itself(&self.tables, text, start, start + size)
+            names_itself(&self.tables, text, length, start, start + size)
             or is_method(text + start, size)
+            or is_numbered_process(text, length, start + size)
             or is_said(text, length, &self.tables, start, start + size)
         )
 
@@ -2338,8 +2348,16 @@ cdef inline bint is_repeated(
     return True
 
 
+cdef inline bint has_comma(const uint8_t* text, size_t start, size_t end) noexcept nogil:
+    """Return whether a comma or semicolon is in a part of a text."""
+    return (
+        memchr(text + start, c",", end - start) != NULL
+        or memchr(text + start, c";", end - start) != NULL
+    )
+
+
 cdef void drop_groups(
-    Items* tokens, size_t first, Hashes* variant, Hashes* token_of, size_t variant_first
+    const uint8_t* text, Items* tokens, size_t first, Hashes* variant, Hashes* token_of, size_t variant_first
 ) noexcept nogil:
     """Keep groups that hold a placeholder and repeat in a row once: `lines._without_repeats`.
 
@@ -2368,6 +2386,9 @@ cdef void drop_groups(
             group = lowest_bit(other) - nearest
             if group > _MAX_GROUP or 2 * group > count - first:
                 break
+            if group == _LEAST_GROUP and not has_comma(text, (last - 3).start, last.start):
+                other &= other - 1
+                continue
             if (group > nearest and last.identity == (last - group).identity
                     and is_repeated(tokens, count, group, variant, token_of, variant_count, variant_first)):
                 count -= group
@@ -2428,13 +2449,16 @@ cdef bint is_of_squid(
 
 
 cdef inline bint may_be_status(
-    const uint8_t* text, size_t start, size_t end, int slash, size_t before, size_t before_end
+    const uint8_t* text, size_t length, size_t start, size_t end, int slash, size_t before,
+    size_t before_end
 ) noexcept nogil:
     """Return whether a token with a digit may be a status or an exit code; most are none."""
     cdef size_t size = end - start
     if size == 3 or (size > 3 and (text[end - 1] == c"." or text[end - 1] == c"!")):
         return True
     if slash and size > 7 and c"N" <= text[start] <= c"U":
+        return True
+    if is_before_failures(text, length, end):
         return True
     if before_end == 0:
         return False
@@ -2461,8 +2485,8 @@ cdef inline bint may_be_exit_code(
     if last == c"s":  # status, is, was, failures, errors
         return (first == c"u" or first == c"i" or first == c"a" or first == c"e"
                 or first == c"r")
-    if last == c"e":  # code, exitvalue
-        return first == c"d" or first == c"u"
+    if last == c"e":  # code, exitvalue, unreachable
+        return first == c"d" or first == c"u" or first == c"l"
     return (
         (last == c"d" and first == c"e") or (last == c"f" and first == c"o")  # exited, of
         or (last == c"r" and first == c"r") or (last == c"o" and first == c"n")  # err, errno
@@ -2475,23 +2499,9 @@ cdef bint is_exit_code(
     const Tables* tables, const uint8_t* text, size_t length, size_t before, size_t before_end,
     size_t start, size_t end
 ) noexcept nogil:
-    """Return whether a token is a number behind what announces an exit code."""
-    cdef size_t at = start, i
+    """Return whether a number is behind what announces an exit code."""
+    cdef size_t at, i
     cdef bint assigned = False
-    if at < end and text[at] == c"-":
-        at += 1
-    if end - at > 2 and c"0" <= text[at] <= c"9" and text[at + 1] | 0x20 == c"x":
-        if end - at > 18:
-            return False
-        for i in range(at + 2, end):
-            if not (c"0" <= text[i] <= c"9" or c"a" <= text[i] | 0x20 <= c"f"):
-                return False
-    else:
-        if at == end or end - at > 20:
-            return False
-        for i in range(at, end):
-            if not c"0" <= text[i] <= c"9":
-                return False
     if end + 1 < length and text[end] == c":" and c"0" <= text[end + 1] <= c"9":
         return False
     # The sign may also be between the tokens.
@@ -2503,7 +2513,12 @@ cdef bint is_exit_code(
         ):
             return False
         return not is_amount_at(tables, text, length, end)
-    if i < before_end or not is_exit_key(text + before, before_end - before):
+    if i < before_end:
+        return False
+    if ends_as_exit_key(text + before, before_end - before):
+        if i == before_end + 1 and text[before_end] == c" ":
+            return True
+    elif not is_exit_key(text + before, before_end - before):
         return False
     for at in range(before_end, i):
         if text[at] == c"=" or text[at] == c":":
@@ -2513,16 +2528,54 @@ cdef bint is_exit_code(
     return assigned
 
 
+cdef bint is_integer(const uint8_t* text, size_t start, size_t end) noexcept nogil:
+    """Return whether a token is a decimal or hexadecimal number: `variants._EXIT_CODE`."""
+    cdef size_t at = start, i
+    if at < end and text[at] == c"-":
+        at += 1
+    if end - at > 2 and c"0" <= text[at] <= c"9" and text[at + 1] | 0x20 == c"x":
+        if end - at > 18:
+            return False
+        for i in range(at + 2, end):
+            if not is_hex_digit(text[i]):
+                return False
+        return True
+    if at == end or end - at > 20:
+        return False
+    for i in range(at, end):
+        if not c"0" <= text[i] <= c"9":
+            return False
+    return True
+
+
+cdef inline bint is_before_failures(
+    const uint8_t* text, size_t length, size_t end
+) noexcept nogil:
+    """Return whether ``errors`` or ``failures`` is behind a number."""
+    if end + 7 > length or text[end] != c" " or text[end + 1] != c"e" and text[end + 1] != c"f":
+        return False
+    if memcmp(text + end + 1, b"errors", 6) == 0:
+        end += 7
+    elif end + 9 <= length and memcmp(text + end + 1, b"failures", 8) == 0:
+        end += 9
+    else:
+        return False
+    return end == length or not (is_word_byte(text[end]) or text[end] == c"-")
+
+
 cdef bint is_exit_key(const uint8_t* token, size_t length) noexcept nogil:
-    """Return whether a token is of `variants.EXIT_KEYS`, or ends as one of `EXIT_KEY_ENDINGS`."""
+    """Return whether a token is of `variants.EXIT_KEYS`."""
+    cdef char name[MAX_LETTERS + 3]
+    return letters_of(token, length, name) and strstr(
+        b" rc retcode retval exitvalue err errno errcode grpcstatus failed failures errors "
+        b"unreachable ", name
+    ) != NULL
+
+
+cdef bint ends_as_exit_key(const uint8_t* token, size_t length) noexcept nogil:
+    """Return whether a token ends as one of `variants.EXIT_KEY_ENDINGS`."""
     cdef char name[MAX_LETTERS + 3]
     cdef size_t size = letters_of(token, length, name)
-    if size == 0:
-        return False
-    if strstr(
-        b" rc retcode retval exitvalue err errno errcode grpcstatus failed failures errors ", name
-    ) != NULL:
-        return True
     return (
         (size >= 8 and memcmp(name + 1 + size - 8, b"exitcode", 8) == 0)
         or (size >= 10 and memcmp(name + 1 + size - 10, b"exitstatus", 10) == 0)
@@ -2600,7 +2653,11 @@ cdef bint is_behind_exit(const uint8_t* text, size_t end) noexcept nogil:
         if at == 1 or text[at - 1] != c" ":
             return False
         end = at - 1
-    return word_at_end(text, end, b"exited", 6) or word_at_end(text, end, b"terminated", 10)
+    return (
+        word_at_end(text, end, b"exited", 6) or word_at_end(text, end, b"terminated", 10)
+        or word_at_end(text, end, b"finished", 8) or word_at_end(text, end, b"ended", 5)
+        or word_at_end(text, end, b"completed", 9) or word_at_end(text, end, b"failed", 6)
+    )
 
 
 cdef size_t word_at_end(
@@ -2661,6 +2718,11 @@ cdef bint is_behind_http(const uint8_t* text, size_t start) noexcept nogil:
         return at != 0 and word_before(text, at, b"finished", 8) != 0 and (
             word_before(text, at - 9, b"request", 7) != 0
         )
+    if word_before(text, start, b"responded", 9):
+        return True
+    at = word_before(text, start, b"with", 4)
+    if at:
+        return word_before(text, at, b"responded", 9) != 0
     at = word_before(text, start, b"code", 4)
     if at:
         if word_before(text, at, b"status", 6) or word_before(text, at, b"response", 8):
@@ -2670,6 +2732,15 @@ cdef bint is_behind_http(const uint8_t* text, size_t start) noexcept nogil:
     if at == 0:
         at = word_before(text, start, b"status", 6)
     return word_before(text, at if at else start, b"http", 4) != 0
+
+
+cdef inline bint is_sent(const uint8_t* text, size_t length, size_t start) noexcept nogil:
+    """Return whether three digits are between ``Sent`` and ``in``, as Phoenix writes a status."""
+    return (
+        start > 4 and memcmp(text + start - 5, b"Sent ", 5) == 0
+        and (start == 5 or text[start - 6] >= 0x80 or not is_word_byte(text[start - 6]))
+        and start + 7 <= length and memcmp(text + start + 3, b" in ", 4) == 0
+    )
 
 
 cdef inline bint is_nonzero(const uint8_t* text, size_t start, size_t end) noexcept nogil:
@@ -2740,7 +2811,7 @@ cdef bint is_status_key(const uint8_t* token, size_t length) noexcept nogil:
     return letters_of(token, length, name) and strstr(
         b" code status statuscode httpstatus httpstatuscode httpresponsestatuscode responsestatus "
         b"responsecode httpcode httpresponsecode scstatus upstreamstatus downstreamstatus "
-        b"originstatus elbstatuscode ", name) != NULL
+        b"originstatus elbstatuscode resp ", name) != NULL
 
 
 cdef size_t letters_of(const uint8_t* token, size_t length, char* name) noexcept nogil:

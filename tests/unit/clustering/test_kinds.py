@@ -22,6 +22,11 @@ KINDS = {
     "call of x failed with {} today": "ECONNREFUSED ETIMEDOUT ENOENT EPIPE EPERM EACCES",
     "child of x was ended by {} today": "SIGTERM SIGKILL SIGSEGV SIGABRT SIGHUP SIGINT",
     "the pod of web got condition {} now": "NodeReady NotReady DiskUp session_open SERVICE_STOP",
+    "master of the set is {} mymaster now": "+sdown -sdown +odown -odown +tilt -tilt",
+    "dhcp of lan: {}(br) for laptop": "DHCPACK DHCPNAK DHCPOFFER DHCPINFORM DHCPREQUEST",
+    "{}[7]: it is out of memory": "sshd nginx named squid smbd crond",
+    "audit of bob cmd={} on table": "mkdirs rename listStatus setOwner append",
+    "principal bob Operation = {} from host": "Read Write Describe Alter Create",
     "a page was asked for by {} today": "GET PUT POST HEAD PATCH OPTIONS",
 }
 

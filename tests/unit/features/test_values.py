@@ -17,15 +17,15 @@ from tests.strategies import raw_bytes
 LOGS = load_recipe("logs")
 READER = SlotReader(LOGS)
 SESSION = b"Nov 23 10:52:55 demo su[24310]: session closed for user alice by (uid=0)"
-ALICE = 1 << 6
+ALICE = 1 << 5
 
 
 def test_values_stand_between_the_words_of_the_pattern() -> None:
     slots = READER.slots(SESSION, ALICE)
-    assert slots.names == ["<timestamp>", "<number>", "<*>", "<number>"]
-    assert slots.values(SESSION) == [b"Nov 23 10:52:55", b"24310", b"alice", b"0"]
+    assert slots.names == ["<timestamp> <*>", "<number>", "<*>", "<number>"]
+    assert slots.values(SESSION) == [b"Nov 23 10:52:55 demo", b"24310", b"alice", b"0"]
     other = b"Nov 24 00:00:01 demo su[7]: session closed for user bob by (uid=1001)"
-    assert slots.values(other) == [b"Nov 24 00:00:01", b"7", b"bob", b"1001"]
+    assert slots.values(other) == [b"Nov 24 00:00:01 demo", b"7", b"bob", b"1001"]
 
 
 @pytest.mark.parametrize(

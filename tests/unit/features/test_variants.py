@@ -61,6 +61,20 @@ def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
     ("text", "expected"),
     [
         ("job 7 finished with status OK", ["ok"]),
+        ("GET /a responded 200 in 3 ms, b responded with 503 c responded 40 ms", ["2xx", "5xx"]),
+        ("Sent 503 in 12ms. Sent 503 bytes xSent 503 in 3", ["5xx"]),
+        ("resp=404 resp 200", ["4xx"]),
+        (
+            "finished with code 0, ended with status 3 completed with 3",
+            ["zero", "nonzero", "completed"],
+        ),
+        ("WEXITSTATUS 1 exitCode 0 exitCode  0", ["nonzero", "zero"]),
+        ("0 errors", ["zero", "errors"]),
+        (
+            "00 failures, 12 errors, so x1 errors or 3 error, 3 errors-x",
+            ["zero", "failures", "nonzero", "errors", "errors", "error"],
+        ),
+        ("unreachable=0", ["unreachable", "zero"]),
         ("Job failed. Not retried!", ["failed", "not"]),
         ("ERROR disk sda is DOWN...", ["error", "down"]),
         ("[warn] x", ["warn"]),

@@ -34,11 +34,11 @@ from tests.unit.ui.helpers import Answer, client_of, file_source
 from tests.unit.ui.test_app import HOSTILE, TOKEN, Tags, patterns
 
 LINES = [
-    *(f"job {name} ended with code {n}".encode() for n, name in enumerate("abcdefgh")),
+    *(f"job {name} ended on core {n}".encode() for n, name in enumerate("abcdefgh")),
     *(f"task {name} is over".encode() for name in ("red", "blue")),
     *(b"connection to port %d lost" % port for port in (22, 22, 80, 443)),
 ]
-JOB, TASK, PORT = "job <*> ended with code <number>", "task <*> is over", (
+JOB, TASK, PORT = "job <*> ended on core <number>", "task <*> is over", (
     "connection to port <number> lost")  # fmt: skip
 JSON = {"content_type": "application/json"}
 
