@@ -48,7 +48,9 @@ from stream_dedup.clock import SystemClock
     help="Only events with equal values in this column are compared; may be repeated.",
 )
 @spark_options
-@click.option("--overwrite", is_flag=True, help="Replace a backfill with other settings.")
+@click.option(
+    "--overwrite", is_flag=True, help="Begin again, and replace the backfill in the folder."
+)
 def backfill(
     inputs: tuple[str, ...],
     output: str,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,6 +17,7 @@ from rich.text import Text
 from stream_dedup.cli.common import (
     Parsed,
     bytes_of_files,
+    named_inputs,
     parse_duration,
     parse_mark,
     parse_moment,
@@ -26,7 +26,6 @@ from stream_dedup.cli.common import (
     recipe_of,
     recipe_option,
     set_option,
-    shown,
     write_whole,
 )
 from stream_dedup.cli.completion import complete_file
@@ -53,12 +52,6 @@ from stream_dedup.model import Rule
 
 BIN_US = 60 * US_PER_S
 """How often events of patterns are counted, for events about them."""
-
-MAX_NAMES = 5
-"""Names of inputs in the title of a page."""
-
-MAX_NAME = 120
-"""Characters shown of each."""
 
 
 @click.command()
@@ -242,7 +235,7 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
                     note(f"{passed:,} of the events are in no cluster: nothing to compare")
             else:
                 facts = _facts(deduplicator, *_read_by(pipe), output.ranking)
-                text = page(_title(paths), facts, rows, output.ranking.left_out())
+                text = page(named_inputs(paths), facts, rows, output.ranking.left_out())
                 write_whole(html, text.encode("utf-8", "backslashreplace"))
     if output.stats:
         _print_stats(deduplicator, *_read_by(pipe), pipe.writer.largest)
@@ -352,12 +345,6 @@ def _deduplicator(options: dict[str, Any], output: Output, *, live: bool) -> Ded
         templates=output.ids,
         rules=rules_of(options["rules_path"]),
     )
-
-
-def _title(paths: list[str]) -> str:
-    names = [shown(os.fsencode(path), MAX_NAME) for path in paths[:MAX_NAMES]]
-    left_out = len(paths) - len(names)
-    return ", ".join(names) + (f" and {left_out:,} more" if left_out else "")
 
 
 VALUES = 64

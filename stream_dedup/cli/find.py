@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import signal
+import sys
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -483,7 +484,7 @@ def _arrays(path: str, options: FindOptions) -> Iterator[list[int]]:
     decoder: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(
         list[str] if hexadecimal else list[int]
     )
-    with InputFile(path) as source:
+    with InputFile(path, max_line_bytes=sys.maxsize) as source:  # a cluster is one line
         while (lines := source.read()) is not None:
             for number, value in enumerate(lines.values, lines.first):
                 try:

@@ -493,9 +493,9 @@ class Engine:
                 await segment.decide(undecided)
                 kept = segment.withhold(rows, owned.kept)
                 commit = segment.commit(owned.fence, committed, kept)
-                # The index is told that the partition is active now. If it was told when the batch
-                # began, the partition would seem quiet while deciding takes long; stream time would
-                # go on, and close what is found before it is counted.
+                # With the clock of when the batch began, the partition would seem quiet while
+                # deciding takes long. Stream time would go on, and clusters that were found here
+                # would close before they are counted.
                 segment.now_us = self.clock.now_us()
                 owned.in_doubt = True  # also where clusters have closed: a part may be recorded
                 closed = await self.index.record(commit, segment.now_us)
@@ -515,7 +515,7 @@ class Engine:
         owned.high_water = segment.last_offset
         if kept is not None:
             owned.kept = kept
-        self.counts.asked += segment.asked
+        self.counts.asked += len(segment.rules)
         for rule, count in Counter(segment.rules.values()).items():
             self.counts.rules[rule] = self.counts.rules.get(rule, 0) + count
         for row, rule in segment.rules.items():

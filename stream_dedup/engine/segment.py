@@ -113,8 +113,7 @@ class Segment:
             forgotten meanwhile still count.
         opened: events that opened a cluster.
         passed: events that were passed, by reason.
-        asked: events that the index was asked about.
-        rules: of these, by their rows, how the index found their clusters.
+        rules: by the rows that the index was asked about, how it found their clusters.
         redelivered: events that were decided and counted before, and are decided alike.
         replayed: events that were counted before and are decided by what the index holds now.
     """
@@ -129,7 +128,6 @@ class Segment:
     deltas: dict[CachedCluster, ClusterDelta] = field(default_factory=dict)
     opened: int = 0
     passed: Counter[str] = field(default_factory=Counter)
-    asked: int = 0
     rules: dict[int, Rule] = field(default_factory=dict)
     redelivered: int = 0
     replayed: int = 0
@@ -387,7 +385,6 @@ class Segment:
             return {}
         context, hashed, batch = self.context, self.hashed, self.hashed.batch
         rows = list(queried)
-        self.asked += len(rows)
         numbers = await context.hasher.fingerprints(hashed, rows)
         if hashed.fingerprinter.key is not context.index.key:
             raise IndexReset("the index was created again, with another key for its hashes")
@@ -626,6 +623,8 @@ class Segment:
         }
         undone = [row for row in rows if self.decisions[row].cluster in closed]
         self.opened -= sum(self.decisions[row].kind is NEW for row in undone)
+        for row in undone:
+            self.rules.pop(row, None)
         return undone
 
 

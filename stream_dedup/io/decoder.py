@@ -458,11 +458,12 @@ class Decoder:
         found = [
             self._time(raw, document, now_us) for raw, document in zip(raws, documents, strict=True)
         ]
-        # A line without a time gets that of the line before; before the first time, the first.
+        # A line without a time gets that of the line before; before the first time, the first, or
+        # the present if nothing that was read yet has one.
         self.timeless += found.count(None)
         last = self._last_us
         if last is None:
-            last = next((time for time in found if time is not None), 0)
+            last = next((time for time in found if time is not None), now_us)
         times = []
         for time in found:
             last = last if time is None else time

@@ -342,6 +342,12 @@ class KafkaConsumer:
         try:
             if self._consumer is not None:
                 await self._consumer.stop()
+        except asyncio.CancelledError:
+            # Also raised by the driver, of a task that it cancels while the task waits to ask a
+            # broker again.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
         finally:
             # Afterwards: until the consumer has stopped, its listener may ask.
             self._consumer = self._admin = None

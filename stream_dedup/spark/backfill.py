@@ -178,13 +178,13 @@ class Backfill:
         made |= {"form": form, "recipe": self._recipe.digest, "files": files}
         ours = blake2b(json.dumps(made).encode(), digest_size=16).hexdigest()
         theirs = self._storage.read(SETTINGS)
-        if theirs is not None and theirs != ours:
-            if not self._settings.overwrite:
-                raise InputError(
-                    f"{self._settings.output}: holds a backfill of other files, columns or another "
-                    "recipe: give another --output, or --overwrite"
-                )
+        if self._settings.overwrite:
             theirs = None
+        elif theirs is not None and theirs != ours:
+            raise InputError(
+                f"{self._settings.output}: holds a backfill of other files, columns or another "
+                "recipe: give another --output, or --overwrite"
+            )
         if theirs is None:
             for name in ("rows", "stages", REPORT):
                 if not self._settings.overwrite and self._storage.exists(name):
@@ -203,13 +203,13 @@ class Backfill:
                 self._storage.delete(name)
             self._storage.write(KEY, HashKey.random().secret().hex(), private=True)
             self._storage.write(SETTINGS, ours)
-        secret = self._storage.read(KEY)
-        if secret is None:
+        try:
+            key = HashKey(bytes.fromhex(self._storage.read(KEY) or "")).secret()
+        except ValueError as error:
             raise InputError(
-                f"{self._settings.output}/{KEY}: is missing, the key of its hashes: give "
+                f"{self._settings.output}/{KEY}: the key of its hashes is missing or damaged: give "
                 "--overwrite"
-            )
-        key = bytes.fromhex(secret)
+            ) from error
         self._digest = stages_digest(ours, key)
         return key
 

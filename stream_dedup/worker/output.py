@@ -442,7 +442,7 @@ class InvalidEventMonitor:
         if self._invalid > self._config.poison_share * self._events:
             raise TooManyInvalidEvents(
                 f"pipeline {name}: {self._invalid:,} of the last {self._events:,} "
-                f"events are bad (the last one: {reason}), more than poison_share "
+                f"events are invalid (the last one: {reason}), more than poison_share "
                 "allows; are format and text_field right for these topics?"
             )
         if self._invalid > self._events / 2:

@@ -253,6 +253,12 @@ def test_the_html_report_is_one_page_that_loads_nothing(log: Path, tmp_path: Pat
     assert "unsafe" not in policy
 
 
+def test_the_html_report_names_a_pipe(tmp_path: Path) -> None:
+    html = tmp_path / "report.html"
+    assert run("dedup", "--html", html, stdin=b"a b\n").code == 0
+    assert "standard input" in html.read_text("utf-8")
+
+
 def test_the_html_report_shows_input_as_text(tmp_path: Path) -> None:
     path = tmp_path / "<b>hostile&.log"
     line = b"</script><script>alert(1)</script> <img src=x onerror=alert(1)> \x1b[2J\x00 &amp; \xff"

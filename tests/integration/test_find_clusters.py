@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import simhash_cpp
+from stream_dedup.io.files import MAX_LINE_BYTES
 from tests.integration.command import run
 from tests.integration.test_find_all import arrays, clustered, peer, text_of
 
@@ -92,6 +93,14 @@ def test_the_clusters_of_shards_are_merged(tmp_path: Path) -> None:
 
     assert (merged.code, merged.out, merged.err) == (0, whole.out, "")
     assert whole.out == of_pairs.out
+
+
+def test_a_part_may_have_a_cluster_of_any_size(tmp_path: Path) -> None:
+    path = tmp_path / "part"
+    path.write_bytes(b"[%b]\n" % b", ".join(b"%d" % (1 << 60 | n) for n in range(500_000)))
+    assert path.stat().st_size > MAX_LINE_BYTES
+    done = run("find-clusters", "--merge", path)
+    assert (done.code, done.out.count(b"\n"), done.out.count(b",")) == (0, 1, 499_999)
 
 
 @pytest.mark.parametrize(

@@ -94,10 +94,12 @@ class RedisRules:
         Raises:
             RulesChanged: others are faster all the time.
         """
-        for _ in range(EDIT_TRIES - 1):
+        tries = 0
+        while True:
             edited = await asyncio.to_thread(partial(edit, await self.read()))
+            tries += 1
             try:
                 return await self.write(edited)
             except RulesChanged:
-                continue
-        return await self.write(edit(await self.read()))
+                if tries == EDIT_TRIES:
+                    raise

@@ -247,7 +247,10 @@ class Partitions:
             reset = reset or any(answer[3] for answer in answers)
             created_again = created_again or any(answer[3] == 2 for answer in answers)
             least = max(int(answer[0]) for answer in answers)
-            if least == fence:
+            torn = len({bool(answer[3]) for answer in answers}) > 1
+            if torn:  # of a topic that was made again one shard knew more than another
+                end = RESETS
+            elif least == fence:
                 break  # else a shard knows a later claim, or the first has lost its data
         self._claims[partition] = _Claim(fence, incarnations)
         for shard in self._shards:

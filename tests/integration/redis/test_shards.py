@@ -205,6 +205,25 @@ async def test_shards_torn_apart_twice_are_made_whole(redis_server: RedisServer)
     assert sorted(expected().values()) == sorted(counted.values())
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
+@in_loop
+async def test_shards_torn_apart_forget_a_topic_made_again(
+    redis_server: RedisServer, ahead: int
+) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url, shards=2) as index:
+        worker = Worker(index)
+        await worker.own()
+        for number, batch in ((1 - ahead, BATCHES[0]), (ahead, BATCHES[0]), (ahead, BATCHES[1])):
+            answers = await worker.resolve(batch)
+            await record_on(index, number, worker.record_of(batch, answers), worker.now_us)
+        between = BATCHES[0][-1].offset + 10
+        owned = await index.claim_partition(worker.partition, between, worker.now_us)
+        assert (owned.reset, owned.high_water, owned.segment_boundaries) == (True, -1, ())
+        again = await index.claim_partition(worker.partition, between, worker.now_us)
+        assert (again.reset, again.high_water) == (False, -1)
+
+
 @in_loop
 async def test_a_fence_that_shards_do_not_agree_on_heals(redis_server: RedisServer) -> None:
     redis_server.command("FLUSHALL")

@@ -81,6 +81,12 @@ def test_a_killed_run_goes_on_with_its_stage(spark: SparkSession, tmp_path: Path
         backfill(spark, out, inputs)
     assert backfill(spark, out, inputs, overwrite=True)["rows"] == 3_002
 
+    for damage in ("", "no key"):
+        (out / "_key").write_text(damage)
+        with pytest.raises(InputError, match="is missing or damaged: give --overwrite"):
+            backfill(spark, out, inputs)
+    assert done_before(backfill(spark, out, inputs, overwrite=True)) == [False] * 5
+
 
 def test_tables_with_binary_and_null_texts_are_read(spark: SparkSession, tmp_path: Path) -> None:
     one = table(tmp_path / "1.parquet", id=[1, 2], body=[b"disk 7 \xff full", None])

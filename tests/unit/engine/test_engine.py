@@ -725,6 +725,8 @@ def test_clusters_that_close_too_soon_are_warned_of(caplog: pytest.LogCaptureFix
     engine = engine_over(index := Hasty(clock), clock)
     run(engine.process(Batch(HERE, range(5), FIVE)))
     assert (engine.counts.events, engine.refused_commits) == (5, 2 * REFUSALS_WARNED)
+    # Asked again and again about events whose clusters closed, it counts them once.
+    assert engine.counts.asked == sum(engine.counts.rules.values()) == 3
     # Each commit says that the partition is active now, not when its batch began.
     assert index.times_us == [NOW_US + n * 1_000_000 for n in range(2 * REFUSALS_WARNED + 1)]
     first, second = caplog.messages
