@@ -171,7 +171,8 @@ COUNTERS: dict[Counter, Metric] = {
     "retries_total": Metric(
         (*_P, "cause"),
         "Calls tried again after an error, by cause: of Kafka (`broker`), or of Redis (`index`: it "
-        "is away; `index_full`; `index_reset`: its data was lost).",
+        "was away for longer than `index.within_s`; `index_full`; `index_reset`: its data was "
+        "lost).",
     ),
     "refused_commits_total": Metric(
         _P,

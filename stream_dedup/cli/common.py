@@ -477,12 +477,16 @@ class _Console(Console):
         raise  # noqa: PLE0704 -- the BrokenPipeError, whose exit code is ours; rich would exit with 1
 
 
-def console() -> Console:
+def console(*, err: bool = False) -> Console:
     """Standard output for tables: as wide as the terminal, or wide enough for files and pipes.
 
     As a context manager it writes everything at its end, at once.
+
+    Args:
+        err: whether to write to standard error instead.
     """
-    return _Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    stream = sys.stderr if err else sys.stdout
+    return _Console(stderr=err, highlight=False, width=None if stream.isatty() else 120)
 
 
 def write_whole(out: BinaryIO, data: bytes) -> None:

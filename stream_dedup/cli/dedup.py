@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any, BinaryIO
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from stream_dedup.cli.common import (
     Parsed,
     bytes_of_files,
+    console,
     named_inputs,
     parse_duration,
     parse_mark,
@@ -404,14 +404,13 @@ def _facts(
 def _print_stats(
     deduplicator: Deduplicator, read: Numbers, others: Numbers, largest: Ranking
 ) -> None:
-    width = None if sys.stderr.isatty() else 120
-    console = Console(stderr=True, highlight=False, width=width)
+    out = console(err=True)
     grid = Table.grid(padding=(0, 2))
     grid.add_column()
     grid.add_column(justify="right")
     for name, value in _facts(deduplicator, read, others, largest):
         grid.add_row(name, value)
-    console.print(grid)
+    out.print(grid)
     table = Table("count", "cluster", "pattern", title="largest clusters", title_justify="left")
     table.columns[0].justify = "right"
     for summary, _, _ in largest.entries():
@@ -422,4 +421,4 @@ def _print_stats(
         for line in variables_lines(summary.variables):
             table.add_row("", "", Text(f"  {line}", overflow="ellipsis", no_wrap=True))
     if table.row_count:
-        console.print(table)
+        out.print(table)

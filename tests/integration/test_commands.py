@@ -127,6 +127,20 @@ def test_a_reader_that_is_gone_is_exit_code_141(args: tuple[str, ...]) -> None:
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+def test_a_reader_of_the_figures_that_is_gone_is_exit_code_141() -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = subprocess.run(
+        [COMMAND, "dedup", "--stats"],
+        input=b"a b\n",
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        check=False,
+    )
+    os.close(theirs)
+    assert (done.returncode, done.stdout) == (141, b"a b\n")
+
+
 def test_explain_shows_patterns_features_bits_and_measures() -> None:
     text = run("explain", BOB, EVE).out.decode()
     assert "user bob logged in from <ipv4> port <number> over ssh" in text

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -68,7 +67,7 @@ def print_table(title: str, names: Sequence[str], rows: Iterable[Sequence[str]])
     table.add_column(last.removeprefix("#"), justify="right" if last.startswith("#") else "left")
     for *cells, end in rows:
         table.add_row(*map(Text, cells), Text(end, overflow="ellipsis", no_wrap=True))
-    out = Console(highlight=False)
+    out = console()
     # A narrow terminal breaks the lines; ids that are cut short would be of no use.
     out.width = max(out.width, LEAST_WIDTH) if sys.stdout.isatty() else WIDTH
     out.print(table)

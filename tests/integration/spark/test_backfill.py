@@ -82,6 +82,7 @@ def test_a_killed_run_goes_on_with_its_stage(spark: SparkSession, tmp_path: Path
     assert backfill(spark, out, inputs, overwrite=True)["rows"] == 3_002
 
     for damage in ("", "no key"):
+        (out / "._key.crc").unlink(missing_ok=True)
         (out / "_key").write_text(damage)
         with pytest.raises(InputError, match="is missing or damaged: give --overwrite"):
             backfill(spark, out, inputs)
