@@ -103,20 +103,18 @@ def significant(
     log_ps: Sequence[float],
     exposure: Exposure,
     least_factor: float = LEAST_FACTOR,
-    false_share: float = FALSE_SHARE,
 ) -> list[bool]:
-    """Return which of all patterns changed.
+    """Return which of all patterns changed; `FALSE_SHARE` of these may be unchanged.
 
     Args:
         counts: of each pattern.
         log_ps: their `log_p`.
         exposure: of the inputs.
         least_factor: by which a rate must be higher or lower.
-        false_share: the share of those returned that may be unchanged.
     """
     limit = -math.inf
     for rank, found in enumerate(sorted(log_ps), 1):
-        if found <= math.log(false_share * rank / len(log_ps)):
+        if found <= math.log(FALSE_SHARE * rank / len(log_ps)):
             limit = found
     least = math.log(least_factor)
     return [

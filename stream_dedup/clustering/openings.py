@@ -15,7 +15,7 @@ differ from it in these words alone, and if
   one form, ``cannot bind the queue`` and ``cannot read the frame``, words come once. If all values
   come once, more patterns are wanted.
 
-The index is told, and from then on finds such lines by their *combination* (see
+The caller passes the combination to the index, which from then on finds such lines by it (see
 `fingerprint.combinations`). What one process remembers need not be complete: a process that starts
 again has empty lists, and each of several processes sees a part of the lines.
 

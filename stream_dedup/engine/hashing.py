@@ -30,8 +30,8 @@ from stream_dedup.rules.model import PatternRule
 from stream_dedup.rules.ruleset import RuleSet
 
 MIN_OFFLOADED_EVENTS = 500
-"""Fewer events are fingerprinted in the calling thread, in less than a millisecond: handing them
-over costs as much processor time as some hundred."""
+"""Fewer events are fingerprinted in the calling thread, which takes less than a millisecond: to
+hand them over to a thread costs as much processor time as some hundred events."""
 
 LEARNED_EVENTS = 100
 """A template with learned words takes as long as so many others."""

@@ -144,8 +144,8 @@ class NearCache:
     ) -> list[bool]:
         """Let all events of an entry join its cluster at once, where that needs no closer look.
 
-        It does for a cluster that may have closed between two of its events, or that still wants
-        samples, and for all entries of such a cluster.
+        A closer look is needed if the cluster may have closed between two of the events, or still
+        wants samples; then all entries of that cluster are left.
 
         Args:
             entries: of a look-up.

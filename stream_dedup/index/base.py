@@ -514,11 +514,10 @@ class Index(Protocol):
     ) -> list[int | None]:
         """Merge closed clusters into open ones whose learned patterns they fit by now.
 
-        A line that came before its words were known to vary together has a cluster of its own, and
-        no event looks for it later. So whoever claims its final summary asks once more, before that
-        is sent. What is said in `Summary` of a cluster that has merged holds for it then: its
-        summary names the other one, under the same revision, and the next summary of that one
-        names it.
+        A cluster that opened before its words were known to vary together is not found by later
+        events. So whoever claims its final summary calls this before it sends the summary. If this
+        returns a cluster, the summary is sent as that of a merged one (see `Summary`), under the
+        same revision, and the next summary of the other cluster names it.
 
         A cluster merges only if this is its first summary, if it shows no variable, and if the
         other one was opened while it could still have taken events.

@@ -98,7 +98,7 @@ class Lookup:
             return None
         near = self._near(query, group)
         if self._band_tables is not None and len(near) == 1:
-            (slot,) = map(self._slot, near)
+            slot = self._slot(next(iter(near)))
             if slot.sketch:  # else the tables have not verified it
                 return slot
         ours, linkage = query.sketch, self._linkage
@@ -147,11 +147,10 @@ class Lookup:
         for owner, distance in zip(found.owners, found.distances, strict=True):
             if owner in owners and distance <= nearest.get(owner, distance):
                 nearest[owner] = distance
-        ranked = [
-            (distance, slot.opened_us, slot.cluster, owner)
-            for owner, distance in nearest.items()
-            for slot in (self._slot(owner),)
-        ]
+        ranked = []
+        for owner, distance in nearest.items():
+            slot = self._slot(owner)
+            ranked.append((distance, slot.opened_us, slot.cluster, owner))
         ranked.sort()
         return {owner for *_, owner in ranked[: self._most_verified]}
 

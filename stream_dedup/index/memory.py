@@ -33,6 +33,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import NamedTuple
 
 from stream_dedup.clustering.learning import MAX_RECORDS
 from stream_dedup.clustering.openings import OpenedPatterns
@@ -137,6 +138,14 @@ class LazyHeap:
                 return
             heapq.heappop(self._heap)
             yield least[1]
+
+
+class _Tombstone(NamedTuple):
+    """What is left of a closed cluster, until `until_us`."""
+
+    revision: int
+    events: int
+    until_us: int
 
 
 @dataclass(slots=True, eq=False)
@@ -272,8 +281,7 @@ class MemoryIndex:
         self._due = LazyHeap(self._due_us, self._clusters)
         self._finals: dict[int, None] = {}
         self._leases: dict[int, int] = {}  # claimed cluster → when its lease ends (clock)
-        # → (revision, count, until)
-        self._tombstones: OrderedDict[int, tuple[int, int, int]] = OrderedDict()
+        self._tombstones: OrderedDict[int, _Tombstone] = OrderedDict()
         self._sampled_bytes = 0
         self._evicted = self._expired = self._new_again = 0
         self._evicted_keys = EvictedKeys(self._limits.max_clusters)
@@ -546,8 +554,8 @@ class MemoryIndex:
         # The tombstone stays until it is replaced: if nothing is recorded, the cluster closes
         # silently.
         tombstone = self._tombstones.get(cluster.identity)
-        if tombstone is not None and tombstone[2] >= now_us:
-            cluster.revision, cluster.count, _ = tombstone
+        if tombstone is not None and tombstone.until_us >= now_us:
+            cluster.revision, cluster.count = tombstone.revision, tombstone.events
             cluster.reported = cluster.initial_count = cluster.count
 
     # ------------------------------------------------------------ counting
@@ -857,7 +865,7 @@ class MemoryIndex:
         self._drop_sampled(cluster)
         self._finals.pop(identity, None)
         until = now_us + self._summaries.retention_us
-        self._tombstones[identity] = (cluster.revision, cluster.count, until)
+        self._tombstones[identity] = _Tombstone(cluster.revision, cluster.count, until)
         self._tombstones.move_to_end(identity)
         while len(self._tombstones) > self._limits.max_clusters:
             self._tombstones.popitem(last=False)
@@ -948,7 +956,9 @@ class MemoryIndex:
             self._partitions[_loaded(name)] = state
         heads = {_loaded(name): (head_us, seen_us) for name, head_us, seen_us in saved.heads}
         self._time.restore(heads, saved.stream_us, saved.seen_us)
-        self._tombstones.update((identity, tuple(kept)) for identity, *kept in saved.tombstones)  # type: ignore[misc]
+        self._tombstones.update(
+            (identity, _Tombstone(*kept)) for identity, *kept in saved.tombstones
+        )
         self._namespace = saved.namespace
         self._evicted, self._expired = saved.evicted, saved.expired
         self._new_again, self._lookup.truncated = saved.new_again, saved.truncated

@@ -60,8 +60,8 @@ fit ``user zoe copied table users``, but the verbs of one user would merge those
 same reason a cluster that shows a variable has no value for a slot of another word. Only where the
 variables of both can be no combination, as too few words are left, they merge.
 
-Which words a cluster shows is said by their numbers in its representative. Of one that has a word
-more or less than the pattern these are others; whether it merges then is a matter of chance.
+`Slot.learned` numbers the words of a cluster's representative. For a pattern with one word more or
+less the numbers do not match, so such a merge may be decided either way.
 
 Bounds
 ------

@@ -6,11 +6,11 @@ The steps of `dedup`, each in a module of its own:
 2. `candidates`: which of these rows could meet in an index.
 3. `components`: which rows are connected thereby, and are decided by one task.
 4. `clusters`: the tasks decide, each with an index in memory.
-
-Few rows are decided by one task, without steps 2 and 3, and those of somewhat more texts are done
-by one task: each of their steps costs Spark seconds, however few the rows.
-
 5. Every row of the input takes the cluster of its line.
+
+Each step costs Spark seconds, however few the rows. So up to `DECIDED_AT_ONCE` lines one task does
+step 4, without steps 2 and 3; and up to `LINKED_AT_ONCE` texts (of bands) one task does steps 2 and
+3.
 """
 
 from __future__ import annotations

@@ -35,11 +35,12 @@ REOPEN_S, MAX_REOPEN_S = 1.0, 10.0
 opening reads and decides batches again, and a topic that is gone makes it fail each time. It
 doubles while nothing is delivered in between."""
 
+REOPEN_FENCED_S = 5.0
+"""Pause before a partition is opened again after another worker has claimed it: within that time
+the group revokes it here."""
+
 NOTE_S = 2.0
 """Longest time to tell the index what is committed; it is tried again with the next commit."""
-
-REOPEN_FENCED_S = 5.0
-"""The same after another worker took it: within that time the group revokes it here."""
 
 
 class Assignment:

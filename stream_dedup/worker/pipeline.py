@@ -65,6 +65,10 @@ several times as much."""
 AT_END_CHECK_S = 0.02
 """With `once`, how often to check whether all is delivered."""
 
+CLOSE_S = 1.0
+"""Longest wait for a connection to close if no partition was ever assigned: the driver would wait
+for the group, which may wait for a worker that was killed."""
+
 COMMIT_RETRY_S = 1.0
 """How often to retry failed commits where each batch is committed at once."""
 
@@ -279,12 +283,17 @@ class Pipeline:
             if not task.cancelled():
                 task.exception()  # retrieved: `run` has raised the first error already
         await self._assignment.close()
+        was_assigned = self._assignment.assigned_once.is_set()
+        within_s = context.worker.drain_s if was_assigned else min(context.worker.drain_s, CLOSE_S)
         for close in (context.source.stop, context.sink.stop):
             try:
-                async with asyncio.timeout(context.worker.drain_s):
+                async with asyncio.timeout(within_s):
                     await close()
-            except (BrokerUnavailable, TimeoutError, OSError) as error:
-                context.warn(f"a connection did not close: {error!r}")
+            except TimeoutError:
+                if was_assigned:
+                    context.warn(f"a connection did not close within {within_s:g} s")
+            except (BrokerUnavailable, OSError) as error:
+                context.warn(f"a connection did not close: {error}")
         self._threads.shutdown(wait=False, cancel_futures=True)
         if not self._failure.done():
             self._failure.cancel()

@@ -74,8 +74,9 @@ MOST_WANTED = 256
 """Clusters whose sketches are read before a call, in one round trip."""
 
 SPARE = 1_000
-"""A mirror may hold so many entries more than the tables, however few those hold; and the tables so
-many more than are mirrored: a commit evicts clusters only after others were opened."""
+"""Tolerance, in fingerprints. A mirror is made again if it holds more than twice the entries of the
+tables and so many more. A shard is mirrored up to the limit and so many more, because a commit
+evicts clusters only after others were opened."""
 
 
 _admitting = fastest_admitting()

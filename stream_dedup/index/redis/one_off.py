@@ -94,9 +94,9 @@ def is_listed(shapes: bytes, one_off: bytes) -> bool:
     """
     if not shapes or not one_off:
         return False
-    # As `shape_of` there: the place of the byte is the first nine bits; three more are the bit's.
+    # As `shape_of` there: the first nine bits are the byte's place, bits 48 to 50 the bit's.
     key = shape_key(array("Q", one_off))
-    return bool(shapes[key >> 56 << 1 | key >> 55 & 1] >> (key >> 48 & 7) & 1)
+    return bool(shapes[key >> 55] >> (key >> 48 & 7) & 1)
 
 
 def fastest_pack_patterns() -> Callable[[Sequence[Row], int], bytes]:

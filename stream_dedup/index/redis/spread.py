@@ -29,6 +29,7 @@ from stream_dedup.errors import IndexFull, RecipeError
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits, Query, opened_id
 from stream_dedup.index.redis import scripts
+from stream_dedup.index.redis.calls import gather_all
 from stream_dedup.index.redis.client import Arguments, RedisClient
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.keys import NamespaceLayout
@@ -36,7 +37,6 @@ from stream_dedup.index.redis.namespace import CALL_WORK, pack_rules
 from stream_dedup.index.redis.runner import ScriptRunner
 from stream_dedup.index.redis.scripts import Argument, Script
 from stream_dedup.index.redis.steps import Steps
-from stream_dedup.index.redis.store import gather_all
 from stream_dedup.index.spread.protocol import (
     SWEEP_AFTER_US,
     Add,

@@ -44,6 +44,7 @@ from stream_dedup.index.base import (
     recorded_before,
 )
 from stream_dedup.index.redis import codec, layouts, scripts, store
+from stream_dedup.index.redis.calls import gather_all, group_by
 from stream_dedup.index.redis.client import RedisClient, Refusal
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, source_name
@@ -52,7 +53,7 @@ from stream_dedup.index.redis.namespace import plan_layout
 from stream_dedup.index.redis.runner import Partitions, ScriptRunner
 from stream_dedup.index.redis.scripts import Argument
 from stream_dedup.index.redis.spread import SpreadClusters, check_recipe
-from stream_dedup.index.redis.store import RedisIndex, gather_all
+from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.index.spread import counting
 from stream_dedup.index.spread.counting import (
     Answer,
@@ -151,17 +152,17 @@ class SpreadIndex(RedisIndex):
     # ------------------------------------------------------------ counting
 
     async def _record_all(
-        self, record: Commit, clock: store.Since, wait_s: float
+        self, commit: Commit, clock: store.Since, wait_s: float
     ) -> frozenset[int]:
-        owner = self._owners.get(record.partition)
-        if owner is None or owner.fence != record.fence:  # not claimed here: as its shards say
-            latest, owner = owner, self._owner(record.partition, record.fence)
-            if latest is None or latest.fence < record.fence:  # no attempt gets a number twice
-                self._owners[record.partition] = owner
-        deltas = store.by(record.deltas, lambda delta: self._packer.shard_of(delta.cluster).number)
-        other = replace(record, deltas=(), offsets=(), decisions=(), kept=None)
+        owner = self._owners.get(commit.partition)
+        if owner is None or owner.fence != commit.fence:  # not claimed here: as its shards say
+            latest, owner = owner, self._owner(commit.partition, commit.fence)
+            if latest is None or latest.fence < commit.fence:  # no attempt gets a number twice
+                self._owners[commit.partition] = owner
+        deltas = group_by(commit.deltas, lambda delta: self._packer.shard_of(delta.cluster).number)
+        other = replace(commit, deltas=(), offsets=(), decisions=(), kept=None)
         parts = {number: replace(other, deltas=deltas.get(number, ())) for number in owner.others}
-        parts[owner.home] = replace(record, deltas=deltas.get(owner.home, ()))
+        parts[owner.home] = replace(commit, deltas=deltas.get(owner.home, ()))
         pause_s, longest_s = store.opening_pauses_s(wait_s)
         while True:
             settings, patient = self._runner.settings(clock.now_us), clock.elapsed_s < wait_s
@@ -169,7 +170,7 @@ class SpreadIndex(RedisIndex):
             if answer is Answer.DONE:
                 return frozenset()
             if answer is Answer.BEFORE:
-                raise AlreadyRecorded(recorded_before(record))
+                raise AlreadyRecorded(recorded_before(commit))
             if not isinstance(answer, Answer):
                 return frozenset(answer)
             await asyncio.sleep(pause_s)

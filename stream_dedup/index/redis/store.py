@@ -42,10 +42,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Self, TypeVar, cast
+from typing import NamedTuple, Self, TypeVar
 
 from stream_dedup.clock import US_PER_S, Clock, ServerClock, SystemClock, monotonic_s
 from stream_dedup.clustering.openings import OpenedPatterns
@@ -75,6 +75,7 @@ from stream_dedup.index.base import (
 )
 from stream_dedup.index.redis import codec, layouts, scripts
 from stream_dedup.index.redis.advice import advise, compare_settings, judge_shards
+from stream_dedup.index.redis.calls import gather_all, group_by
 from stream_dedup.index.redis.client import RedisClient, Refusal
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, check_namespace
@@ -96,7 +97,6 @@ from stream_dedup.model import Partition, Summary
 
 log = logging.getLogger(__name__)
 
-N = TypeVar("N")
 T = TypeVar("T")
 
 LIMITS = Limits(max_clusters=20_000)
@@ -418,42 +418,42 @@ class RedisIndex:
 
     # ------------------------------------------------------------ counting
 
-    async def record(self, record: Commit, now_us: int) -> frozenset[int]:
+    async def record(self, commit: Commit, now_us: int) -> frozenset[int]:
         first_s, longest_s = OPENING_WAITS_S
-        clock, wait_s = Since(now_us), self._waits_s.get(record.partition, first_s)
-        closed = await self._record_all(record, clock, wait_s)
+        clock, wait_s = Since(now_us), self._waits_s.get(commit.partition, first_s)
+        closed = await self._record_all(commit, clock, wait_s)
         if not closed:
-            self._waits_s.pop(record.partition, None)
+            self._waits_s.pop(commit.partition, None)
         elif clock.elapsed_s >= wait_s:
-            self._waits_s[record.partition] = min(2 * wait_s, longest_s)
+            self._waits_s[commit.partition] = min(2 * wait_s, longest_s)
         return closed
 
-    async def _record_all(self, record: Commit, clock: Since, wait_s: float) -> frozenset[int]:
+    async def _record_all(self, commit: Commit, clock: Since, wait_s: float) -> frozenset[int]:
         """Record a commit on all shards, as `record`; wait so long for those that open clusters."""
         if len(self._shards) == 1:
-            return _closed(record, [await self._record(self._shards[0], record, clock, wait_s)])
+            return _closed(commit, [await self._record(self._shards[0], commit, clock, wait_s)])
         shard_of = self._packer.shard_of
-        deltas = by(record.deltas, lambda delta: shard_of(delta.cluster).number)
-        different, places = dictionary_encode(record.decisions)
+        deltas = group_by(commit.deltas, lambda delta: shard_of(delta.cluster).number)
+        different, places = dictionary_encode(commit.decisions)
         number_of = [0 if d.cluster is None else shard_of(d.cluster).number for d in different]
         parts = []
         for number in range(len(self._shards)):
             rows = rows_of(places, [own == number for own in number_of])
             part = replace(
-                record,
+                commit,
                 deltas=deltas.get(number, ()),
-                offsets=[record.offsets[row] for row in rows],
-                decisions=[record.decisions[row] for row in rows],
+                offsets=[commit.offsets[row] for row in rows],
+                decisions=[commit.decisions[row] for row in rows],
             )
             parts.append(self._record(self._shards[number], part, clock, wait_s))
-        return _closed(record, await gather_all(parts))
+        return _closed(commit, await gather_all(parts))
 
     async def _record(
-        self, shard: ShardKeys, record: Commit, clock: Since, wait_s: float
+        self, shard: ShardKeys, commit: Commit, clock: Since, wait_s: float
     ) -> _Recorded:
         settings = self._runner.settings(clock.now_us)
-        keys, arguments = self._pack_commit(shard, record, settings)
-        incarnation = self._partitions.incarnation(shard, record)
+        keys, arguments = self._pack_commit(shard, commit, settings)
+        incarnation = self._partitions.incarnation(shard, commit)
         call = partial(self._runner.run, shard, scripts.RECORD, keys, arguments, incarnation)
         try:
             answer = await call()
@@ -466,49 +466,49 @@ class RedisIndex:
                 answer = await call()
         except Refusal as refusal:
             if refusal.code == "SDSTRADDLE":
-                raise AlreadyRecorded(recorded_before(record)) from refusal
-            raise self._protocol_error(record.partition, record.fence, refusal) from refusal
+                raise AlreadyRecorded(recorded_before(commit)) from refusal
+            raise self._protocol_error(commit.partition, commit.fence, refusal) from refusal
         if not answer[0]:
             return _Recorded(frozenset(int.from_bytes(each, "big") for each in answer[1:]))
         before = int(answer[1])
-        lost = self._partitions.check_high_water(shard, record, before)
+        lost = self._partitions.check_high_water(shard, commit, before)
         if answer[2] or answer[3:]:  # more to sweep, or garbage to purge
             await self._maintenance.tidy(shard, settings, answer)
-        return _Recorded(already=record.last_offset <= before, lost=lost)
+        return _Recorded(already=commit.last_offset <= before, lost=lost)
 
     def _pack_commit(
         self,
         shard: ShardKeys,
-        record: Commit,
+        commit: Commit,
         settings: bytes,
         *,
         attempt: int = 0,
         part: int = layouts.PART_WHOLE,
     ) -> tuple[list[bytes], list[Argument]]:
         """Pack a commit, or a shard's part of it: the keys and arguments of ``record.lua``."""
-        keys = self._record_keys(shard, record.partition)
-        _, _, partition = self._partitions.names(shard, record.partition)
+        keys = self._record_keys(shard, commit.partition)
+        _, _, partition = self._partitions.names(shard, commit.partition)
         batch = layouts.BATCH.struct.pack(
-            record.fence,
-            record.first_offset,
-            record.last_offset,
-            record.committed,
-            codec.clamp_us(record.last_us),
+            commit.fence,
+            commit.first_offset,
+            commit.last_offset,
+            commit.committed,
+            codec.clamp_us(commit.last_us),
             self._summaries.samples,
             self._summaries.values,
             # Where there is much to count, calls of their own sweep.
-            min(SWEEP_STEPS, self._limits.sweep) if len(record.deltas) <= SWEEP_STEPS else 0,
+            min(SWEEP_STEPS, self._limits.sweep) if len(commit.deltas) <= SWEEP_STEPS else 0,
             PIECES,
             attempt,
             part,
         )
-        journal = codec.pack_journal(record.offsets, record.decisions)
+        journal = codec.pack_journal(commit.offsets, commit.decisions)
         samples, max_bytes = self._summaries.samples, self._summaries.max_value_bytes
         bare, clusters, values = codec.pack_deltas(
-            record.deltas, samples, max_bytes, shard.prefixes.owner
+            commit.deltas, samples, max_bytes, shard.prefixes.owner
         )
         arguments: list[Argument] = [
-            settings, partition, batch, 1, journal, bare, codec.pack_kept(record.kept), *values,
+            settings, partition, batch, 1, journal, bare, codec.pack_kept(commit.kept), *values,
         ]  # fmt: skip
         return keys + clusters, arguments
 
@@ -579,7 +579,7 @@ class RedisIndex:
 
     async def confirm(self, summaries: Sequence[tuple[int, int]], now_us: int) -> None:
         settings = self._runner.settings(now_us)
-        for number, named in by(summaries, self._number_of).items():
+        for number, named in group_by(summaries, self._number_of).items():
             shard = self._shards[number]
             for start in range(0, len(named), CONFIRMS):
                 keys = [shard.meta, shard.due, shard.leases, shard.gone]
@@ -597,7 +597,7 @@ class RedisIndex:
 
     async def representatives(self, clusters: Sequence[int]) -> list[Representative | None]:
         found: dict[int, Representative] = {}
-        for number, asked in by(clusters, self._known_number_of).items():
+        for number, asked in group_by(clusters, self._known_number_of).items():
             if number is not None:
                 found.update(await self._representatives(self._shards[number], asked))
         return [found.get(identity) for identity in clusters]
@@ -652,20 +652,3 @@ def _closed(commit: Commit, recorded: Sequence[_Recorded]) -> frozenset[int]:
     if any(each.lost for each in recorded) or all(each.already for each in recorded):
         raise AlreadyRecorded(recorded_before(commit))
     return frozenset[int]().union(*(each.closed for each in recorded))
-
-
-def by(items: Iterable[T], number_of: Callable[[T], N]) -> dict[N, list[T]]:
-    """Group items by their shard, in order."""
-    out: dict[N, list[T]] = {}
-    for item in items:
-        out.setdefault(number_of(item), []).append(item)
-    return out
-
-
-async def gather_all(calls: Iterable[Awaitable[T]]) -> list[T]:
-    """Wait for all calls, then raise the first error: none goes on in the background."""
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    for answer in answers:
-        if isinstance(answer, BaseException):
-            raise answer
-    return cast(list[T], answers)

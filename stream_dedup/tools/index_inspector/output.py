@@ -46,11 +46,9 @@ def brief_time(time_us: float) -> str:
     return when(time_us // US_PER_S * US_PER_S)
 
 
-def print_rows(rows: Iterable[Row], title: str = "") -> None:
+def print_rows(rows: Iterable[Row]) -> None:
     """Names and values, one a line."""
     out = console()
-    if title:
-        out.print(Text(title, style="bold"), soft_wrap=True)
     kept = list(rows)
     width = max((len(name) for name, _ in kept), default=0)
     for name, value in kept:

@@ -55,7 +55,6 @@ class Health:
 
     Args:
         metrics: gets the gauge `ready`.
-        stuck_after_s: how long without a beat until the worker is not alive.
         now_s: seconds on a monotonic clock.
     """
 
@@ -63,11 +62,9 @@ class Health:
         self,
         metrics: Metrics | None = None,
         *,
-        stuck_after_s: float = STUCK_AFTER_S,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._metrics = metrics or NoMetrics()
-        self._stuck_after_s = stuck_after_s
         self._now_s = now_s
         self._lock = threading.Lock()
         self._beat_s = now_s()
@@ -84,7 +81,7 @@ class Health:
 
     def alive(self) -> bool:
         """Whether the event loop ran recently."""
-        return self.silent_s() < self._stuck_after_s
+        return self.silent_s() < STUCK_AFTER_S
 
     def not_ready(self, name: str, reason: str) -> None:
         """Add a reason why the worker is not ready, or update its sentence."""
@@ -109,6 +106,6 @@ class Health:
                 for name, (reason, since_s) in self._reasons.items()
             ]
         silent_s = self.silent_s()
-        if silent_s >= self._stuck_after_s:
+        if silent_s >= STUCK_AFTER_S:
             given.append(Unready(LOOP, f"the event loop is stuck for {silent_s:.0f} s", silent_s))
         return sorted(given, key=lambda each: -each.for_s)

@@ -1,4 +1,4 @@
-"""A worker stops as usual while its broker is away."""
+"""A worker stops as usual while its broker or its group is not there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.integration.worker.running import Trial, real_lines, wait_for
+from tests.services.kafka import Kafka
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.redis import RedisServer
 
@@ -28,3 +29,21 @@ def test_a_worker_stops_while_its_broker_is_away(
         time.sleep(8)  # its calls fail, and are made again
         worker.signal(signal.SIGINT)
         assert worker.end() == 0, worker.log
+
+
+def test_a_worker_that_waits_for_its_group_stops_at_once(
+    kafka: Kafka, redis_server: RedisServer
+) -> None:
+    trial = Trial(kafka, redis_server.url)
+    with trial.worker() as killed:
+        wait_for(killed.ready, "the first worker is ready")
+        killed.process.kill()
+    with trial.worker() as worker:  # the broker waits for the first one
+        wait_for(lambda: worker.get("/readyz")[0] == 503, "it listens")
+        wait_for(lambda: "main: assignment" in worker.reasons(), "it waits")
+        time.sleep(2)
+        begun_s = time.monotonic()
+        worker.signal(signal.SIGINT)
+        assert worker.end() == 0
+        assert time.monotonic() - begun_s < 8, worker.log
+        assert "did not close" not in worker.log
