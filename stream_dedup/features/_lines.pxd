@@ -1332,7 +1332,7 @@ cdef inline size_t host_of_syslog(
     ):
         return 0
     at = date_of_syslog(text, length, &iso)
-    if at == 0 or text[at] != c" ":
+    if at == 0 or at == length or text[at] != c" ":
         return 0
     start = at = at + 1
     while at < length and at - start < 65 and tables.classes[text[at]] != 0:
