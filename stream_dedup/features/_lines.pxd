@@ -66,6 +66,8 @@ cdef struct Tables:
     Words sentence_keys
     Words outcome_keys
     Words states
+    Words programs
+    Words levels
 
 cdef struct Close:  # the end of a string: see `find_close`
     size_t looked
@@ -206,7 +208,8 @@ cdef inline int gap_kind(str char) except -1:
 
 
 cdef inline int fill_tables(
-    Tables* tables, delimiters, units, labels, message_keys, sentence_keys, outcome_keys, states
+    Tables* tables, delimiters, units, labels, message_keys, sentence_keys, outcome_keys, states,
+    programs, levels
 ) except -1:
     cdef int byte
     fill_classes(tables.classes, delimiters)
@@ -223,6 +226,8 @@ cdef inline int fill_tables(
     set_words(&tables.sentence_keys, sentence_keys, True)
     set_words(&tables.outcome_keys, outcome_keys, True)
     set_words(&tables.states, states, True)
+    set_words(&tables.programs, programs, True)
+    set_words(&tables.levels, levels, True)
     return 0
 
 
@@ -599,11 +604,16 @@ cdef inline int take_string(
 
 
 cdef inline bint begins_sentence(const Line* line, size_t at) noexcept nogil:
-    """Return whether a colon, a space and a letter are here."""
+    """Return whether a colon, a space and a letter are here, but no literal of JSON."""
     cdef const uint8_t* text = line.text + at
-    return at + 2 < line.length and text[0] == c":" and text[1] == c" " and (
-        c"a" <= text[2] | 0x20 <= c"z"
-    )
+    cdef size_t left = line.length - at, size = 0
+    if left < 3 or text[0] != c":" or text[1] != c" " or not c"a" <= text[2] | 0x20 <= c"z":
+        return False
+    if left > 5 and (memcmp(text + 2, b"true", 4) == 0 or memcmp(text + 2, b"null", 4) == 0):
+        size = 6
+    elif left > 6 and memcmp(text + 2, b"false", 5) == 0:
+        size = 7
+    return size == 0 or left > size and c"a" <= text[size] | 0x20 <= c"z"
 
 
 cdef inline bint is_name(Line* line, const Tables* tables, size_t at) noexcept nogil:
@@ -934,9 +944,13 @@ cdef inline bint names_itself(
     return (
         says_what_happened(tables, text + start, end - start)
         or is_tag(text, length, start, end)
-        or (text[start] == c"+" or text[start] == c"-") and end > start + 1 and (
-            c"a" <= text[start + 1] | 0x20 <= c"z"
-        )
+    )
+
+
+cdef inline bint is_signed(const uint8_t* text, size_t start, size_t end) noexcept nogil:
+    """Return whether a word has a sign."""
+    return (text[start] == c"+" or text[start] == c"-") and end > start + 1 and (
+        c"a" <= text[start + 1] | 0x20 <= c"z"
     )
 
 
@@ -1260,7 +1274,7 @@ cdef inline void take_address(
     piece.variable = True
 
 
-cdef inline size_t date_of_syslog(const uint8_t* text, size_t length, bint* iso) noexcept nogil:
+cdef inline size_t date_of_syslog(const uint8_t* text, size_t length) noexcept nogil:
     """Return where the time ends with which a line of syslog begins, 0 if it begins otherwise."""
     cdef size_t at = 0, first
     if text[0] == c"<":  # the priority
@@ -1271,7 +1285,6 @@ cdef inline size_t date_of_syslog(const uint8_t* text, size_t length, bint* iso)
             return 0
         at += 1
     first = at
-    iso[0] = False
     if length - at < 17:
         return 0
     if is_upper(text[at]):
@@ -1289,7 +1302,6 @@ cdef inline size_t date_of_syslog(const uint8_t* text, size_t length, bint* iso)
     for at in range(first, first + 10):
         if at != first + 4 and at != first + 7 and not c"0" <= text[at] <= c"9":
             return 0
-    iso[0] = True
     first = at = first + 11
     while at < length and at - first < 24 and (
         c"0" <= text[at] <= c"9" or text[at] == c":" or text[at] == c"." or text[at] == c","
@@ -1323,15 +1335,15 @@ cdef inline size_t host_of_syslog(
 ) noexcept nogil:
     """Return where the host begins in the head of a line of syslog, 0 if the line has none.
 
-    `lines._SYSLOG_HEAD`.
+    `lines._host_of_syslog`.
     """
     cdef size_t at, start, first, size
-    cdef bint iso, lower = False
+    cdef bint lower = False
     if length == 0 or not (
         is_upper(text[0]) or text[0] == c"<" or c"0" <= text[0] <= c"9"
     ):
         return 0
-    at = date_of_syslog(text, length, &iso)
+    at = date_of_syslog(text, length)
     if at == 0 or at == length or text[at] != c" ":
         return 0
     start = at = at + 1
@@ -1340,15 +1352,20 @@ cdef inline size_t host_of_syslog(
         at += 1
     if not 0 < at - start < 65 or not lower or at == length or text[at] != c" ":
         return 0
+    if holds(&tables.levels, text + start, at - start, True):
+        return 0
     first = at = at + 1
-    while at < length and at - first < 66 and not is_blank(text[at]) and text[at] != c":":
+    while at < length and at - first < 65 and not is_blank(text[at]) and text[at] != c":":
         at += 1
     size = at - first
     if at + 1 >= length or text[at] != c":" or text[at + 1] != c" ":
         return 0
-    if iso:
-        return start if 1 < size < 66 and text[at - 1] == c"]" else 0
-    return start if 0 < size < 65 else 0
+    if not 0 < size < 65:
+        return 0
+    return start if (
+        text[at - 1] == c"]" or text[first] == c"%"
+        or holds(&tables.programs, text + first, size, True)
+    ) else 0
 
 
 cdef inline void start_line(

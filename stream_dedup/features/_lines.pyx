@@ -5,13 +5,14 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t
 
-from stream_dedup.features import lines, tokens
+from stream_dedup.features import lines, tokens, variants
 
 cdef Tables TABLES
 
 fill_tables(
     &TABLES, tokens.LOG_DELIMITERS, tokens.UNITS, lines.LAST_LABELS, lines.MESSAGE_KEYS,
-    lines.SENTENCE_KEYS, lines.OUTCOME_KEYS, lines.STATES,
+    lines.SENTENCE_KEYS, lines.OUTCOME_KEYS, lines.STATES, lines.PROGRAMS,
+    [level.encode() for level in variants.LEVELS],
 )
 
 

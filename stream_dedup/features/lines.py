@@ -54,8 +54,9 @@ characters that rsyslog writes with digits (`LineReader.without_escapes`).
 
 At last, a group of 2 to 32 tokens that holds a placeholder and repeats in a row is kept once: a
 list of alike items, of any length, is one item. Items with different outcomes are not alike. A
-group of one word and one placeholder is an item only if a comma or semicolon is among the two:
-``retry 3 worker 4 worker stopped`` is no list.
+group of one word and one placeholder is an item only if more than white space is between two of
+them, or if its word is a key: ``node 1, node 2`` and ``x=1 x=2``, but not ``retry 3 worker 4 worker
+stopped``.
 
 A line of variables alone, such as ``[<02114408>] do_page_fault+0x12f/0x446``, says something after
 all if it holds names. So it is read again: what has `LEAST_LETTERS` bytes or more of letters,
@@ -92,7 +93,7 @@ from stream_dedup.features.tokens import (
     merged,
     tokenise,
 )
-from stream_dedup.features.variants import METHODS, VariantWord, variant_words
+from stream_dedup.features.variants import LEVELS, METHODS, VariantWord, variant_words
 from stream_dedup.native import extension
 
 MAX_WORDS = 2
@@ -157,6 +158,13 @@ STATES = frozenset(
 )
 """Last parts of names that say what happened or how it is, lower case: of ``session_open``."""
 
+PROGRAMS = frozenset(
+    b"kernel sudo su cron crond systemd login logger sshd dhcpd dhclient dnsmasq named ntpd chronyd "
+    b"rsyslogd syslogd syslog auditd audispd useradd userdel usermod groupadd passwd shutdown reboot "
+    b"snmpd postfix dovecot hostapd smbd xinetd".split()
+)
+"""Programs whose lines of syslog may lack the number of the process, lower case."""
+
 ABSENT = frozenset((b"null", b"none", b"nil"))
 """What stands for a value that is not there, lower case."""
 
@@ -216,21 +224,21 @@ _ADDRESS = re.compile(rb"\[(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|([0-9A-Fa-f.:]{3,45}
 _NESTED = re.compile(rb"[^%b]++(?:::[^%b]++)*+" % (_SKIPPED, _SKIPPED))
 _ITEMS = re.compile(rb"[^%b]++(?:, ?[^%b]++)++(?=\])" % (_SKIPPED, _SKIPPED))
 _VALUE_REST = re.compile(rb"(?:[^%b]|:)*+" % _SKIPPED)
-_LISTS = re.compile(rb"[,;]")
+_BETWEEN_ITEMS = re.compile(rb"[,;|)\]}>\n]")
 _SIGNED = re.compile(rb"[+-][A-Za-z]")
 _PROCESS_NUMBER = re.compile(rb"\[[0-9]{1,9}\]: ")
 _LETTERS = re.compile(rb"[A-Z]++[a-z]*+|[a-z]++")
 _METHOD = re.compile(rb"(?:%b)(?= )" % b"|".join(sorted(METHODS)))
 _VERSION = re.compile(rb" HTTP/[0-9](?:\.[0-9])?")
 _VERSION_SIZES = (7, 9)
-_SYSLOG_HEAD = re.compile(  # the time, the host, and the program with or without its process
+_SYSLOG_HEAD = re.compile(  # the time, the host, and the program
     rb"(?:<[0-9]{1,3}>)?"
     rb"(?:[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}"
-    rb"|(?P<iso>[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.,]{8,24}(?:Z|[+-][0-9]{2}:?[0-9]{2})?))"
-    rb" (?P<host>(?=[^%b]{0,63}[a-z])[^%b]{1,64}) [^%b:]{1,64}(?(iso)\]): "
+    rb"|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.,]{8,24}(?:Z|[+-][0-9]{2}:?[0-9]{2})?)"
+    rb" (?P<host>(?=[^%b]{0,63}[a-z])[^%b]{1,64}) (?P<program>[^%b:]{1,64}): "
     % (_SKIPPED, _SKIPPED, _SPACES)
 )
-_SENTENCE_BEHIND = re.compile(rb'": [A-Za-z]')
+_SENTENCE_BEHIND = re.compile(rb'": (?!(?:true|false|null)(?![A-Za-z]))[A-Za-z]')
 _STATUS_BEHIND = re.compile(rb'" [1-5][0-9]{2}(?![^%b])' % _SPACES)
 _SPACE_BYTES = tuple(_SPACES[i : i + 1] for i in range(len(_SPACES)))
 
@@ -414,8 +422,7 @@ class _Scanner:
         self._list_end = 0  # end of the items of the last list in square brackets
         self._assigned_end = 0  # end of the last value of a key, outside brackets, that has colons
         self._closes = {b'"': _NO_CLOSE, b"'": _NO_CLOSE}
-        head = _SYSLOG_HEAD.match(text)
-        self._host = head.start("host") if head else -1
+        self._host = _host_of_syslog(text)
 
     def pieces(self) -> list[Piece]:
         text, at = self._text, 0
@@ -807,6 +814,7 @@ def names_kind(text: bytes, start: int, end: int) -> bool:
         _names_itself(text, start, end)
         or text[start:end] in METHODS
         or is_said(text, start, end)
+        or _SIGNED.match(text, start, end) is not None
         or _PROCESS_NUMBER.match(text, end) is not None
     )
 
@@ -829,11 +837,7 @@ def _says_what_happened(word: bytes) -> bool:
 
 def _names_itself(text: bytes, start: int, end: int) -> bool:
     """Return whether a word names a kind of event, whatever is around it but ``[``."""
-    return (
-        _says_what_happened(text[start:end])
-        or is_tag(text, start, end)
-        or _SIGNED.match(text, start, end) is not None
-    )
+    return _says_what_happened(text[start:end]) or is_tag(text, start, end)
 
 
 def is_tag(text: bytes, start: int, end: int) -> bool:
@@ -875,6 +879,20 @@ def is_said(text: bytes, start: int, end: int) -> bool:
         begin -= 1
     key = text[begin:end]
     return is_message_key(key) and key.lower() not in SENTENCE_KEYS
+
+
+def _host_of_syslog(text: bytes) -> int:
+    """Return where the host begins in the head of a line of syslog; -1 if the line has none.
+
+    The program has the number of its process or a percent sign, or is one of `PROGRAMS`. In ``Nov
+    24 16:00:00 client error: gone`` there is no host.
+    """
+    head = _SYSLOG_HEAD.match(text)
+    if head is None or head["host"].lower().decode("latin-1") in LEVELS:
+        return -1
+    program = head["program"]
+    is_one = program[-1:] == b"]" or program[:1] == b"%" or program.lower() in PROGRAMS
+    return head.start("host") if is_one else -1
 
 
 def _names(text: bytes) -> Iterator[Piece]:
@@ -962,6 +980,8 @@ def _without_repeats(
     rest = iter(variant)
     word = next(rest, None)
     alike: list[tuple[bytes, bool, tuple[bytes, ...]]] = []
+    gaps: list[bytes] = []  # what is before each token
+    end = 0
     for index, token in enumerate(tokens):
         follower = tokens[index + 1].start if index + 1 < len(tokens) else None
         words = []
@@ -970,15 +990,17 @@ def _without_repeats(
             word = next(rest, None)
         kept.append(token)
         held.append(words)
+        gaps.append(text[end : token.start])
+        end = token.end
         alike.append((token.text, token.variable, tuple(one.word for one in words)))
         for count in range(LEAST_GROUP, MAX_GROUP + 1):
             if (
                 2 * count <= len(alike)
                 and alike[-count:] == alike[-2 * count : -count]
                 and any(variable for _, variable, _ in alike[-count:])
-                and (count > LEAST_GROUP or _LISTS.search(text, kept[-4].start, kept[-1].start))
+                and (count > LEAST_GROUP or _BETWEEN_ITEMS.search(gaps[-2]) or b"=" in gaps[-1])
             ):
-                del kept[-count:], held[-count:], alike[-count:]
+                del kept[-count:], held[-count:], alike[-count:], gaps[-count:]
                 kept[-1] = kept[-1]._replace(until=token.end)
                 break
     return Reading(kept, [one for words in held for one in words])

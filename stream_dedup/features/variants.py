@@ -175,10 +175,9 @@ _HTTP_PHRASE = re.compile(
 _SENT = re.compile(rb"(?:\A|[^A-Za-z0-9_])Sent \Z")
 _EXIT_PHRASE = re.compile(
     rb"(?:\A|[^A-Za-z0-9_])(?:"
-    rb"(?:(?:exit|return) |exited,? "
-    rb"|(?:exited|terminated|finished|ended|completed|failed)(?: abnormally| unexpectedly)? with )"
+    rb"(?:(?:exit|return) |(?:exited|terminated)(?: abnormally| unexpectedly)? with |exited,? )"
     rb"(?:code|status)(?:(?: of| is| was)? | ?[:=] ?)[\[('\"]?"
-    rb"|exited \(|(?P<bare>exited with ))-?\Z",
+    rb"|(?:finished|ended|completed|failed) with code |exited \(|(?P<bare>exited with ))-?\Z",
     re.IGNORECASE,
 )
 _FAILURES_BEHIND = re.compile(rb" (?:errors|failures)(?![A-Za-z0-9_\x80-\xff-])")
@@ -226,22 +225,27 @@ def status_word(
         start = squid.end()
     else:
         end = start + len(text[start:end].rstrip(ENDINGS))
-        if _EXIT_CODE.fullmatch(text, start, end) and (
-            _FAILURES_BEHIND.match(text, end) or _is_exit_code(text, before, start, end)
-        ):
-            word = b"nonzero" if text[start:end].strip(b"-0xX") else b"zero"
-            return VariantWord(word, start, end, True)
-        if before is None or not _STATUS.fullmatch(text, start, end):
-            return None
-        if not (of_request or _is_status(text, before, start, end)):
-            return None
+        is_number = _EXIT_CODE.fullmatch(text, start, end) is not None
+        if is_number and _is_exit_code(text, before, start, end):
+            return _exit_word(text, start, end)
+        is_three = _STATUS.fullmatch(text, start, end) is not None
+        if not (is_three and (of_request or _is_status(text, before, start, end))):
+            counts_failures = is_number and _FAILURES_BEHIND.match(text, end)
+            return _exit_word(text, start, end) if counts_failures else None
     if text[start] not in _CLASSES:
         return None
     return VariantWord(text[start : start + 1] + b"xx", start, end, True)
 
 
-def _is_status(text: bytes, before: tuple[int, int], start: int, end: int) -> bool:
+def _exit_word(text: bytes, start: int, end: int) -> VariantWord:
+    word = b"nonzero" if text[start:end].strip(b"-0xX") else b"zero"
+    return VariantWord(word, start, end, True)
+
+
+def _is_status(text: bytes, before: tuple[int, int] | None, start: int, end: int) -> bool:
     """Return whether three digits, not directly after a request, are an HTTP status."""
+    if before is None:
+        return False
     name, gap = text[before[0] : before[1]], text[before[1] : start]
     phrase = text[max(start - _MAX_PHRASE, 0) : start]
     if _VERSION.fullmatch(name) and set(gap) <= _AFTER_VERSION:

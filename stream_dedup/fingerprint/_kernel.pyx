@@ -37,6 +37,7 @@ from stream_dedup.features.lines import (
     MAX_GROUP,
     MESSAGE_KEYS,
     OUTCOME_KEYS,
+    PROGRAMS,
     SENTENCE_KEYS,
     STATES,
 )
@@ -76,6 +77,7 @@ from stream_dedup.features._lines cimport (
     is_of_class,
     is_of_rsyslog,
     is_said,
+    is_signed,
     is_unit,
     is_word_byte,
     may_have_escapes,
@@ -92,6 +94,8 @@ cdef enum:
     MAX_CALENDAR = 9  # letters of "Wednesday", "September"
     MAX_WORD = 16  # bytes of a protected word
     MAX_KEY = 15
+    BETWEEN_ITEMS = 1
+    KEYED = 2
     MOST_WORDS = 48
     REPEATED = 64
     LEAST_AROUND = 2
@@ -334,7 +338,7 @@ cdef struct Item:
     uint8_t assigned
     uint8_t of_kind
     uint8_t level
-    uint32_t start  # where it begins in its text; of lines with structure alone
+    uint8_t gap  # what is before it: see `gap_before`; of lines with structure alone
 
 cdef struct Items:
     Item* at
@@ -1156,7 +1160,7 @@ cdef class Kernel:
         fill_classes(self.classes, recipe.delimiters)
         fill_tables(
             &self.tables, recipe.delimiters, UNITS, LAST_LABELS, MESSAGE_KEYS, SENTENCE_KEYS,
-            OUTCOME_KEYS, STATES,
+            OUTCOME_KEYS, STATES, PROGRAMS, [level.encode() for level in LEVELS],
         )
         set_words(&self.level_keys, LEVEL_KEYS, True)
         self.set_calendar()
@@ -1413,23 +1417,22 @@ cdef class Kernel:
         else:
             while end > start and (text[end - 1] == c"." or text[end - 1] == c"!"):
                 end -= 1
-            if is_integer(text, start, end) and (
-                is_before_failures(text, text_length, end)
-                or may_be_exit_code(text, before, before_end) and is_exit_code(
-                    &self.tables, text, text_length, before, before_end, start, end
-                )
+            if may_be_exit_code(text, before, before_end) and is_integer(text, start, end) and (
+                is_exit_code(&self.tables, text, text_length, before, before_end, start, end)
             ):
                 push_hash(variant, self.exit_hashes[is_nonzero(text, start, end)])
                 return 2
-            if before_end == 0 or end - start != 3 or not is_number(text + start):
-                return 0
-            if not (of_request or is_between_bars(text, text_length, start)
+            if not (before_end != 0 and end - start == 3 and is_number(text + start) and (
+                    of_request or is_between_bars(text, text_length, start)
                     or is_behind_times(text, before, before_end, start)
                     or is_behind_key(text, before, before_end, start)
                     or (is_behind_http(text, start)
                         and not is_amount_at(&self.tables, text, text_length, end))
                     or is_sent(text, text_length, start)
-                    or is_before_sizes(text, text_length, start)):
+                    or is_before_sizes(text, text_length, start))):
+                if is_before_failures(text, text_length, end) and is_integer(text, start, end):
+                    push_hash(variant, self.exit_hashes[is_nonzero(text, start, end)])
+                    return 2
                 return 0
             place[0] = start
         if c"1" <= text[place[0]] <= c"5":
@@ -1510,8 +1513,9 @@ cdef class Kernel:
         cdef const uint8_t* text = part.text
         cdef Items* tokens = &work.tokens
         cdef Hashes* variant = &work.variant
-        cdef size_t start, size, before = 0, before_end = 0, place, status = 0  # of a request
+        cdef size_t start, size, end = 0, before = 0, before_end = 0, place, status = 0  # of a request
         cdef int matters
+        cdef uint8_t gap
         cdef size_t first = tokens.count, variant_first = variant.count, variant_count
         cdef uint64_t seen[8]
         cdef uint64_t again = 0
@@ -1528,6 +1532,8 @@ cdef class Kernel:
         while next_piece(&line, &self.tables, &piece):
             start = piece.start
             size = piece.end - start
+            gap = gap_before(text, end, start)
+            end = piece.end
             variant_count = variant.count
             if size and self.statuses and not piece.absent:
                 if piece.held & DIGIT and may_be_status(
@@ -1569,16 +1575,16 @@ cdef class Kernel:
                 names = 0
                 if tokens.count == first or not tokens.at[tokens.count - 1].variable:
                     if joined:
-                        start = tokens.at[tokens.count].start
+                        gap = tokens.at[tokens.count].gap
                     push(tokens, self.placeholder_identity, self.placeholder, part,
                          self.placeholder_weight, True)
-                    tokens.at[tokens.count - 1].start = <uint32_t>start
+                    tokens.at[tokens.count - 1].gap = gap
             else:
                 identity = sip(text + start, size, &self.secret)
                 if work.full:
                     votes = murmur(text + start, size, self.seed)
                 push(tokens, identity, votes, part, self.weight_of(identity), False)
-                tokens.at[tokens.count - 1].start = <uint32_t>start
+                tokens.at[tokens.count - 1].gap = gap
                 tokens.at[tokens.count - 1].protected = word != NULL
                 tokens.at[tokens.count - 1].level = word != NULL and word.level_name
                 of_kind = self.learns and work.full and self.is_kind(text, part.length, start, size)
@@ -1602,7 +1608,7 @@ cdef class Kernel:
         if tokens.count == first + 1 and tokens.at[first].variable:
             self.take_names(part, tokens, work.full)
         elif again:  # a group has a word
-            drop_groups(text, tokens, first, variant, &work.token_of, variant_first)
+            drop_groups(tokens, first, variant, &work.token_of, variant_first)
         return 0
 
     cdef inline bint is_kind(
@@ -1612,6 +1618,7 @@ cdef class Kernel:
         return (
             names_itself(&self.tables, text, length, start, start + size)
             or is_method(text + start, size)
+            or is_signed(text, start, start + size)
             or is_numbered_process(text, length, start + size)
             or is_said(text, length, &self.tables, start, start + size)
         )
@@ -2348,16 +2355,22 @@ cdef inline bint is_repeated(
     return True
 
 
-cdef inline bint has_comma(const uint8_t* text, size_t start, size_t end) noexcept nogil:
-    """Return whether a comma or semicolon is in a part of a text."""
-    return (
-        memchr(text + start, c",", end - start) != NULL
-        or memchr(text + start, c";", end - start) != NULL
-    )
+cdef inline uint8_t gap_before(const uint8_t* text, size_t end, size_t start) noexcept nogil:
+    """Return what is between two tokens: `BETWEEN_ITEMS`, `KEYED`, both or nothing of these."""
+    cdef uint8_t found = 0, byte
+    while end < start:
+        byte = text[end]
+        end += 1
+        if byte == c"=":
+            found |= KEYED
+        elif (byte == c"," or byte == c";" or byte == c"|" or byte == c")" or byte == c"]"
+              or byte == c"}" or byte == c">" or byte == c"\n"):
+            found |= BETWEEN_ITEMS
+    return found
 
 
 cdef void drop_groups(
-    const uint8_t* text, Items* tokens, size_t first, Hashes* variant, Hashes* token_of, size_t variant_first
+    Items* tokens, size_t first, Hashes* variant, Hashes* token_of, size_t variant_first
 ) noexcept nogil:
     """Keep groups that hold a placeholder and repeat in a row once: `lines._without_repeats`.
 
@@ -2386,7 +2399,9 @@ cdef void drop_groups(
             group = lowest_bit(other) - nearest
             if group > _MAX_GROUP or 2 * group > count - first:
                 break
-            if group == _LEAST_GROUP and not has_comma(text, (last - 3).start, last.start):
+            if group == _LEAST_GROUP and not (
+                (last - 1).gap & BETWEEN_ITEMS or last.gap & KEYED
+            ):
                 other &= other - 1
                 continue
             if (group > nearest and last.identity == (last - group).identity
@@ -2608,6 +2623,14 @@ cdef int phrase_of_exit(const uint8_t* text, size_t end) noexcept nogil:
             at = word_at_end(text, end, b"with", 4)
             if at:
                 return BARE if word_before(text, at, b"exited", 6) else 0
+            at = word_at_end(text, end, b"code", 4)
+            if at:
+                at = word_before(text, at, b"with", 4)
+            if at and (
+                word_before(text, at, b"finished", 8) or word_before(text, at, b"ended", 5)
+                or word_before(text, at, b"completed", 9) or word_before(text, at, b"failed", 6)
+            ):
+                return ANNOUNCED
         at = word_at_end(text, end, b"of", 2)
         if at == 0:
             at = word_at_end(text, end, b"is", 2)
@@ -2653,11 +2676,7 @@ cdef bint is_behind_exit(const uint8_t* text, size_t end) noexcept nogil:
         if at == 1 or text[at - 1] != c" ":
             return False
         end = at - 1
-    return (
-        word_at_end(text, end, b"exited", 6) or word_at_end(text, end, b"terminated", 10)
-        or word_at_end(text, end, b"finished", 8) or word_at_end(text, end, b"ended", 5)
-        or word_at_end(text, end, b"completed", 9) or word_at_end(text, end, b"failed", 6)
-    )
+    return word_at_end(text, end, b"exited", 6) or word_at_end(text, end, b"terminated", 10)
 
 
 cdef size_t word_at_end(

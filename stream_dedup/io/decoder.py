@@ -458,12 +458,13 @@ class Decoder:
         found = [
             self._time(raw, document, now_us) for raw, document in zip(raws, documents, strict=True)
         ]
-        # A line without a time gets that of the line before; before the first time, the first, or
-        # the present if nothing that was read yet has one.
+        # A line without a time gets that of the line before; before the first time, the first. If
+        # nothing that was read yet has one, it gets the least: the present would be later than all
+        # events of a log that is replayed.
         self.timeless += found.count(None)
         last = self._last_us
         if last is None:
-            last = next((time for time in found if time is not None), now_us)
+            last = next((time for time in found if time is not None), 0)
         times = []
         for time in found:
             last = last if time is None else time

@@ -65,9 +65,11 @@ def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
         ("Sent 503 in 12ms. Sent 503 bytes xSent 503 in 3", ["5xx"]),
         ("resp=404 resp 200", ["4xx"]),
         (
-            "finished with code 0, ended with status 3 completed with 3",
+            "finished with code 0, ended with code 3 completed with 3",
             ["zero", "nonzero", "completed"],
         ),
+        ("completed with status: 200 failed with code: 503", ["completed", "2xx", "failed", "5xx"]),
+        ("got HTTP 503 errors status=404 failures", ["5xx", "errors", "4xx", "failures"]),
         ("WEXITSTATUS 1 exitCode 0 exitCode  0", ["nonzero", "zero"]),
         ("0 errors", ["zero", "errors"]),
         (
