@@ -159,9 +159,9 @@ STATES = frozenset(
 """Last parts of names that say what happened or how it is, lower case: of ``session_open``."""
 
 PROGRAMS = frozenset(
-    b"kernel sudo su cron crond systemd login logger sshd dhcpd dhclient dnsmasq named ntpd chronyd "
-    b"rsyslogd syslogd syslog auditd audispd useradd userdel usermod groupadd passwd shutdown reboot "
-    b"snmpd postfix dovecot hostapd smbd xinetd".split()
+    b"kernel sudo su cron crond systemd login logger sshd dhcpd dhclient dnsmasq named ntpd "
+    b"chronyd rsyslogd syslogd syslog auditd audispd useradd userdel usermod groupadd passwd "
+    b"shutdown reboot snmpd postfix dovecot hostapd smbd xinetd".split()
 )
 """Programs whose lines of syslog may lack the number of the process, lower case."""
 
