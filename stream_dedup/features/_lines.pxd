@@ -1292,7 +1292,7 @@ cdef inline size_t date_of_syslog(const uint8_t* text, size_t length) noexcept n
             is_lower(text[at + 1]) and is_lower(text[at + 2]) and text[at + 3] == c" "
             and (text[at + 4] == c" " or c"0" <= text[at + 4] <= c"9")
             and c"0" <= text[at + 5] <= c"9" and text[at + 6] == c" "
-            and has_time(text + at + 7)
+            and is_time(text + at + 7)
         ) else 0
     if not (
         text[at + 4] == c"-" and text[at + 7] == c"-" and text[at + 10] == c"T"
@@ -1321,7 +1321,7 @@ cdef inline size_t date_of_syslog(const uint8_t* text, size_t length) noexcept n
     ) else 0
 
 
-cdef inline bint has_time(const uint8_t* text) noexcept nogil:
+cdef inline bint is_time(const uint8_t* text) noexcept nogil:
     """Return whether eight bytes are a time of the day."""
     cdef size_t i
     for i in range(8):

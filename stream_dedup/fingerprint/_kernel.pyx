@@ -78,6 +78,7 @@ from stream_dedup.features._lines cimport (
     is_of_rsyslog,
     is_said,
     is_signed,
+    is_time,
     is_unit,
     is_word_byte,
     may_have_escapes,
@@ -2883,15 +2884,6 @@ cdef bint is_day_before_time(
         if not c"0" <= text[i] <= c"9":
             return False
     return is_time(text + end + 1)
-
-
-cdef inline bint is_time(const uint8_t* text) noexcept nogil:
-    """Return whether eight bytes are a time of the day."""
-    cdef size_t i
-    for i in range(8):
-        if not (text[i] == c":" if i == 2 or i == 5 else c"0" <= text[i] <= c"9"):
-            return False
-    return True
 
 
 cdef bint is_between_bars(const uint8_t* text, size_t length, size_t start) noexcept nogil:

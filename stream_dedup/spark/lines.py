@@ -25,6 +25,7 @@ from stream_dedup.engine.hashing import HashedBatch, Hasher, inline
 from stream_dedup.features.fields import decoded
 from stream_dedup.features.outcome_fields import OutcomeFields
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.combinations import LEAST_LEFT
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import scoped
@@ -294,10 +295,16 @@ def _numbers(hasher: Hasher, numbers: Fingerprints, groups: Sequence[str]) -> di
 def _word_keys(one_offs: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """Return the keys of the words of lines, one line after the other, and where each line ends.
 
-    Of what `one_off.pack` packs every second number is a key, and the second one is the shape.
+    Of what `one_off.pack` packs every second number is a key, and the second one has the number of
+    words and the shape. The shape is a key where words may vary together: more than `LEAST_LEFT`.
     """
     numbers = np.frombuffer(b"".join(one_offs), np.int64)
     sizes = np.array([len(each) // numbers.itemsize for each in one_offs], np.int64)
     is_key = np.arange(len(numbers)) % 2 == 0
-    is_key[(np.cumsum(sizes) - sizes)[sizes > 0] + 1] = True
-    return numbers[is_key], np.cumsum([0, *np.where(sizes, sizes // 2 + 1, 0)])
+    lines = np.flatnonzero(sizes)
+    shapes = (np.cumsum(sizes) - sizes)[lines] + 1
+    may_vary = (numbers[shapes] & 0xFF) > LEAST_LEFT
+    is_key[shapes[may_vary]] = True
+    counts = sizes // 2
+    counts[lines[may_vary]] += 1
+    return numbers[is_key], np.cumsum([0, *counts])

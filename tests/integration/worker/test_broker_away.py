@@ -13,6 +13,8 @@ from tests.services.kafka import Kafka
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.redis import RedisServer
 
+WAITING = "PREPARING_REBALANCING"
+
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
 def test_a_worker_stops_while_its_broker_is_away(
@@ -26,7 +28,7 @@ def test_a_worker_stops_while_its_broker_is_away(
         wait_for(worker.ready, "the worker is ready")
         trial.write(real_lines(2000))
         broker.kill()
-        time.sleep(8)  # its calls fail, and are made again
+        wait_for(lambda: "Heartbeat send request failed" in worker.log, "its calls fail")
         worker.signal(signal.SIGINT)
         assert worker.end() == 0, worker.log
 
@@ -40,8 +42,7 @@ def test_a_worker_that_waits_for_its_group_stops_at_once(
         killed.process.kill()
     with trial.worker() as worker:  # the broker waits for the first one
         wait_for(lambda: worker.get("/readyz")[0] == 503, "it listens")
-        wait_for(lambda: "main: assignment" in worker.reasons(), "it waits")
-        time.sleep(2)
+        wait_for(lambda: kafka.describe_group(trial.group).state == WAITING, "it waits")
         begun_s = time.monotonic()
         worker.signal(signal.SIGINT)
         assert worker.end() == 0
