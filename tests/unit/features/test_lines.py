@@ -364,6 +364,7 @@ def test_lines_that_differ_in_values_alone_are_one(left: str, right: str) -> Non
 )
 def test_patterns_of_structured_lines(line: bytes, expected: str) -> None:
     assert Patterns(LOGS).pattern(line) == expected
+    assert NATIVE_READER.read(line) == READER.read(line)
 
 
 @pytest.mark.parametrize(
