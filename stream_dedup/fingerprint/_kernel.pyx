@@ -6,7 +6,8 @@ It computes what `reference.ReferenceKernel` computes; read that first. The diff
 
 * Token classes come from a table of 256 byte classes, ORed over a token's bytes. Only tokens with a
   dot, an ``@`` or a capital first letter are examined again. There is no regex. Structure inside a
-  line is read by `features._lines`.
+  line is read by `features/_lines.pxd`, statuses and exit codes by `features/_variants.pxd`.
+* Hashes, sorting and the votes of a simhash are in `_hashes.pxd`.
 * Variables are never hashed: every run of them has the placeholder's hashes, computed in advance.
 * Votes (MurmurHash3) are computed only where fingerprints are asked for.
 * Bands, if asked for: the hashes of all features are collected in 32 bits each; the 48 minhashes are
@@ -26,8 +27,8 @@ kernel.
 from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, qsort, realloc
-from libc.string cimport memchr, memcmp, memcpy, memset, strlen, strstr
+from libc.stdlib cimport calloc, free, malloc, qsort
+from libc.string cimport memcmp, memcpy, memset
 
 import array
 
@@ -58,7 +59,6 @@ from stream_dedup.tables import sketches
 
 from stream_dedup.features._lines cimport (
     DIGIT,
-    ESC,
     Line,
     MAX_WORDS,
     Piece,
@@ -71,21 +71,72 @@ from stream_dedup.features._lines cimport (
     fill_tables,
     holds,
     is_blank,
-    is_hex_digit,
     is_method,
     is_numbered_process,
     is_of_class,
     is_of_rsyslog,
     is_said,
     is_signed,
-    is_time,
-    is_unit,
     is_word_byte,
     may_have_escapes,
     names_itself,
     next_piece,
     set_words,
     start_line,
+)
+from stream_dedup.features._variants cimport (
+    is_amount_at,
+    is_before_failures,
+    is_before_sizes,
+    is_behind_http,
+    is_behind_key,
+    is_behind_times,
+    is_between_bars,
+    is_day_before_time,
+    is_exit_code,
+    is_integer,
+    is_nonzero,
+    is_number,
+    is_of_squid,
+    is_sent,
+    may_be_exit_code,
+    may_be_status,
+    status_of_request,
+)
+from stream_dedup.fingerprint._hashes cimport (
+    BAND_SKETCH,
+    Hashes,
+    Hashes16,
+    Hashes32,
+    Pair,
+    Secret,
+    end_turn,
+    finish,
+    grown,
+    keys_of,
+    last_word,
+    load64,
+    load_tail,
+    lowest_bit,
+    majority,
+    murmur,
+    pack_sketch,
+    push_hash,
+    reserve16,
+    reserve32,
+    reserve_hashes,
+    rotate,
+    short_hashes,
+    sip,
+    sip_sequence,
+    sip_sequence_end,
+    sip_word,
+    sort_hashes,
+    sort_least,
+    take_turn,
+    vote,
+    vote_eight,
+    without_digits,
 )
 
 cdef enum:
@@ -106,214 +157,10 @@ cdef enum:
     MINHASHES = 48
     KEY_BYTES = 4
     BAND_BYTES = 64  # of a fingerprint
-    BAND_SKETCH = 128
-    FEW_HASHES = 256
-    BUCKETS = 256
     KNOWN = 8192  # lines remembered, a power of two
     KNOWN_BYTES = 512  # of each at most
     KNOWN_STATUSES = 2  # in each at most
-    MAX_LETTERS = 31  # of a key of a status or an exit code
-    ANNOUNCED = 1
-    BARE = 2
     LIKELY_LEAST = 208  # so many of random hashes contain the least `BAND_SKETCH` but for one in 10^8
-
-cdef extern from *:
-    """
-    #include <stddef.h>
-    #include <stdint.h>
-    #include <string.h>
-    // The compiler turns the inner loops into vector instructions. Those that every processor of the
-    // family has are a third as fast as AVX2, and that is a third as fast as AVX-512; so these are
-    // compiled too, and chosen at run time.
-    #define MIX(key)                                                                               \
-        key = (key ^ key >> 33) * 0xFF51AFD7ED558CCDu;                                             \
-        key = (key ^ key >> 33) * 0xC4CEB9FE1A85EC53u;                                             \
-        key ^= key >> 33;
-    #define BAND_KEYS(name)                                                                        \
-    static void name(const uint32_t* x, size_t count, const uint32_t* a, const uint32_t* b,        \
-                     uint32_t* keys) {                                                             \
-        uint32_t out[48];                                                                          \
-        for (int j = 0; j < 48; j++) out[j] = UINT32_MAX;                                          \
-        for (size_t i = 0; i < count; i++) {                                                       \
-            uint32_t one = x[i];                                                                   \
-            for (int j = 0; j < 48; j++) {                                                         \
-                uint32_t value = a[j] * one + b[j];                                                \
-                out[j] = value < out[j] ? value : out[j];                                          \
-            }                                                                                      \
-        }                                                                                          \
-        for (int j = 0; j < 16; j++) {                                                             \
-            uint64_t key = out[j] | (uint64_t)out[16 + j] << 32;                                   \
-            MIX(key)                                                                               \
-            key ^= out[32 + j];                                                                    \
-            MIX(key)                                                                               \
-            keys[j] = (uint32_t)(key >> 32);                                                       \
-        }                                                                                          \
-    }
-
-    #define SIP_ROTATE(x, bits) ((x) << (bits) | (x) >> (64 - (bits)))
-    #define SIP_ROUND                                                                              \
-        v0 += v1; v2 += v3; v1 = SIP_ROTATE(v1, 13) ^ v0; v3 = SIP_ROTATE(v3, 16) ^ v2;            \
-        v0 = SIP_ROTATE(v0, 32) + v3; v2 += v1;                                                    \
-        v3 = SIP_ROTATE(v3, 21) ^ v0; v1 = SIP_ROTATE(v1, 17) ^ v2; v2 = SIP_ROTATE(v2, 32);
-    #define SHORT_HASHES(name)                                                                     \
-    static void name(const uint64_t* __restrict last, size_t count,                                \
-                     const uint64_t* __restrict key, uint64_t salt, uint32_t* __restrict out) {    \
-        uint64_t k0 = key[0], k1 = key[1], k2 = key[2], k3 = key[3];                               \
-        for (size_t i = 0; i < count; i++) {                                                       \
-            uint64_t v0 = k0, v1 = k1, v2 = k2, v3 = k3 ^ last[i];                                 \
-            SIP_ROUND                                                                              \
-            v0 ^= last[i]; v2 ^= 0xFF;                                                             \
-            SIP_ROUND SIP_ROUND SIP_ROUND                                                          \
-            out[i] = (uint32_t)((v0 ^ v1 ^ v2 ^ v3 ^ salt) >> 32);                                 \
-        }                                                                                          \
-    }
-
-    #define STARTS_ONES 0x0101010101010101u
-    // Replaces how many are in each bucket by where it begins: eight sums by a multiplication.
-    static void starts_of(uint8_t* counts) {
-        uint64_t before = 0, word, sums;
-    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-        for (int i = 0; i < 256; i++) {
-            word = counts[i];
-            counts[i] = (uint8_t)before;
-            before += word;
-        }
-        (void)sums;
-    #else
-        for (int i = 0; i < 256; i += 8) {
-            memcpy(&word, counts + i, 8);
-            sums = word * STARTS_ONES;
-            word = (sums << 8) + before * STARTS_ONES;
-            memcpy(counts + i, &word, 8);
-            before += sums >> 56;
-        }
-    #endif
-    }
-    #define EXCHANGE(from, to, first)                                                              \
-        for (size_t i = 0; i < padded; i += 16)                                                    \
-            for (size_t j = 0; j < 16; j++) {                                                      \
-                uint32_t before = from[i + j - 1], here = from[i + j], next = from[i + j + 1];     \
-                uint32_t low = here < next ? here : next, high = here > before ? here : before;    \
-                to[i + j] = j % 2 == first ? low : high;                                           \
-            }
-    // Less than 256 hashes: counted by their first bits, and so put into 256 buckets; then neighbours
-    // are exchanged, the even ones with those behind them and the odd ones in turns, until all are in
-    // order. Repeats stay where there are `few`. The number of turns alone depends on the hashes: they
-    // are some half of what the largest bucket holds.
-    #define SORT_UP_TO_255(name)                                                                   \
-    static size_t name(const uint32_t* x, size_t count, uint64_t scale, size_t few,               \
-                       uint32_t* out) {                                                            \
-        uint32_t one[1 + 256 + 1], other[1 + 256 + 1];                                             \
-        uint32_t *a = one + 1, *b = other + 1;                                                     \
-        uint8_t starts[256] = {0};                                                                 \
-        size_t padded = (count + 15) / 16 * 16, kept = 0;                                          \
-        for (size_t i = 0; i < count; i++) starts[x[i] * scale >> 32]++;                           \
-        starts_of(starts);                                                                         \
-        for (size_t i = 0; i < count; i++) a[starts[x[i] * scale >> 32]++] = x[i];                 \
-        for (size_t i = count; i <= padded; i++) a[i] = UINT32_MAX;                                \
-        a[-1] = b[-1] = 0;                                                                         \
-        b[padded] = UINT32_MAX;                                                                    \
-        for (;;) {                                                                                 \
-            uint32_t descends = 0;                                                                 \
-            for (size_t i = 0; i < padded; i += 16)                                                \
-                for (size_t j = i; j < i + 16; j++) descends |= a[j] > a[j + 1];                   \
-            if (!descends) break;                                                                  \
-            EXCHANGE(a, b, 0)                                                                      \
-            EXCHANGE(b, a, 1)                                                                      \
-        }                                                                                          \
-        for (size_t i = 0; i < count; i++) {                                                       \
-            out[kept] = a[i];                                                                      \
-            kept += count <= few || i + 1 == count || a[i] != a[i + 1];                            \
-        }                                                                                          \
-        return kept;                                                                               \
-    }
-    BAND_KEYS(keys_by_any)
-    SHORT_HASHES(short_by_any)
-    SORT_UP_TO_255(sort_by_any)
-    #if defined(__x86_64__) && defined(__GNUC__)
-    #if defined(__clang__)  // it takes the longest vectors there are; what it does not know it ignores
-    #define AVX512 __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw")))
-    #else
-    #define AVX512 __attribute__((target(                                                          \
-        "avx512f,avx512vl,avx512dq,avx512bw,prefer-vector-width=512")))
-    #endif
-    #define AVX2 __attribute__((target("avx2")))
-    AVX2 BAND_KEYS(keys_by_avx2)
-    AVX2 SHORT_HASHES(short_by_avx2)
-    AVX2 SORT_UP_TO_255(sort_by_avx2)
-    AVX512 BAND_KEYS(keys_by_avx512)
-    AVX512 SHORT_HASHES(short_by_avx512)
-    AVX512 SORT_UP_TO_255(sort_by_avx512)
-    #define HAS_AVX512 (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")    \
-        && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
-    static void keys_of(const uint32_t* x, size_t count, const uint32_t* a, const uint32_t* b,
-                        uint32_t* keys) {
-        if (HAS_AVX512) keys_by_avx512(x, count, a, b, keys);
-        else if (__builtin_cpu_supports("avx2")) keys_by_avx2(x, count, a, b, keys);
-        else keys_by_any(x, count, a, b, keys);
-    }
-    static void short_hashes(const uint64_t* last, size_t count, const uint64_t* key,
-                             uint64_t salt, uint32_t* out) {
-        if (HAS_AVX512) short_by_avx512(last, count, key, salt, out);
-        else if (__builtin_cpu_supports("avx2")) short_by_avx2(last, count, key, salt, out);
-        else short_by_any(last, count, key, salt, out);
-    }
-    static size_t sort_up_to_255(const uint32_t* x, size_t count, uint64_t scale, size_t few,
-                                 uint32_t* out) {
-        if (HAS_AVX512) return sort_by_avx512(x, count, scale, few, out);
-        if (__builtin_cpu_supports("avx2")) return sort_by_avx2(x, count, scale, few, out);
-        return sort_by_any(x, count, scale, few, out);
-    }
-    #else
-    #define keys_of keys_by_any
-    #define short_hashes short_by_any
-    #define sort_up_to_255 sort_by_any
-    #endif
-    #define DIGITS_HASH(text) (((text) ^ ((text) >> 29)) * 0x9E3779B97F4A7C15u)
-    // Copies a text with a 0 for each digit, and zeros up to a multiple of 16 bytes; hashes the copy.
-    static uint64_t without_digits(const uint8_t* text, size_t length, uint8_t* __restrict out) {
-        uint64_t a = length, b = 0, x, y;
-        for (size_t i = 0; i < length; i++)
-            out[i] = (uint8_t)(text[i] - '0') < 10 ? '0' : text[i];
-        memset(out + length, 0, 16);
-        for (size_t i = 0; i < length; i += 16) {
-            memcpy(&x, out + i, 8);
-            memcpy(&y, out + i + 8, 8);
-            a = DIGITS_HASH(a ^ x);
-            b = DIGITS_HASH(b ^ y);
-        }
-        return DIGITS_HASH(a ^ (b << 32 | b >> 32));
-    }
-    #if defined(_MSC_VER)
-    #include <intrin.h>
-    #define take_turn(flag) (_InterlockedExchange(flag, 1) == 0)
-    #define end_turn(flag) _InterlockedExchange(flag, 0)
-    static unsigned lowest_bit(uint64_t x) { unsigned long i; _BitScanForward64(&i, x); return i; }
-    #else
-    #define take_turn(flag) (__atomic_exchange_n(flag, 1, __ATOMIC_ACQUIRE) == 0)
-    #define end_turn(flag) __atomic_store_n(flag, 0, __ATOMIC_RELEASE)
-    #define lowest_bit(x) ((unsigned)__builtin_ctzll(x))
-    #endif
-    """
-    unsigned lowest_bit(uint64_t value) noexcept nogil  # of a value that is not 0
-    uint64_t without_digits(const uint8_t* text, size_t length, uint8_t* out) noexcept nogil
-    bint take_turn(long* flag) noexcept nogil  # False if another thread has it
-    void end_turn(long* flag) noexcept nogil
-    # The 16 keys, each of the least a·x + b of three functions: those of the first come first.
-    void keys_of(
-        const uint32_t* x, size_t count, const uint32_t* a, const uint32_t* b, uint32_t* keys
-    ) noexcept nogil
-    # The upper halves of `sip` of texts of less than eight bytes, each given as the word that
-    # `last_word` makes of it, with a salt.
-    void short_hashes(
-        const uint64_t* last, size_t count, const uint64_t* key, uint64_t salt, uint32_t* out
-    ) noexcept nogil
-
-    # Writes hashes in order; without repeats, unless they are `few` or less. Returns how many.
-    # `scale` is 2^40 by one more than the largest that they may be, rounded down.
-    size_t sort_up_to_255(
-        const uint32_t* x, size_t count, uint64_t scale, size_t few, uint32_t* out
-    ) noexcept nogil
 
 cdef array.array _U64 = array.array("Q")
 cdef array.array _U32 = array.array("I")
@@ -346,28 +193,6 @@ cdef struct Items:
     size_t count
     size_t room
 
-cdef struct Hashes:
-    uint64_t* at
-    size_t count
-    size_t room
-
-cdef struct Hashes32:
-    uint32_t* at
-    size_t count
-    size_t room
-
-cdef struct Hashes16:
-    uint16_t* at
-    size_t count
-    size_t room
-
-cdef struct Pair:
-    uint64_t low
-    uint64_t high
-
-cdef struct Secret:
-    uint64_t v0, v1, v2, v3  # the state in which a hash begins
-
 cdef struct Word:  # a protected word: its bytes in lower case, padded with zeros, and its identity
     uint64_t head
     uint64_t tail
@@ -396,65 +221,7 @@ cdef struct Part:
     uint64_t identity_salt
 
 
-# ---------------------------------------------------------------- MurmurHash3 x64-128
-
-cdef inline uint64_t rotate(uint64_t x, int bits) noexcept nogil:
-    return (x << bits) | (x >> (64 - bits))
-
-
-cdef inline uint64_t finish(uint64_t x) noexcept nogil:
-    x ^= x >> 33
-    x *= <uint64_t>0xFF51AFD7ED558CCD
-    x ^= x >> 33
-    x *= <uint64_t>0xC4CEB9FE1A85EC53
-    return x ^ (x >> 33)
-
-
-cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
-    # Compiles to one instruction on little-endian machines.
-    return (<uint64_t>p[0] | <uint64_t>p[1] << 8 | <uint64_t>p[2] << 16 | <uint64_t>p[3] << 24
-            | <uint64_t>p[4] << 32 | <uint64_t>p[5] << 40 | <uint64_t>p[6] << 48
-            | <uint64_t>p[7] << 56)
-
-
-cdef inline uint64_t load_tail(const uint8_t* p, size_t length) noexcept nogil:
-    # 0 to 7 bytes, little-endian, without a branch: the 8 bytes that end with them. All texts are
-    # contents of bytes objects, whose head of 32 bytes lies before them in the same memory, or have
-    # 8 bytes of a buffer before them.
-    return load64(p + length - 8) >> 8 >> 8 * (7 - length)
-
-
-cdef inline Pair murmur(const uint8_t* p, size_t length, uint32_t seed) noexcept nogil:
-    cdef uint64_t c1 = <uint64_t>0x87C37B91114253D5
-    cdef uint64_t c2 = <uint64_t>0x4CF5AD432745937F
-    cdef uint64_t h1 = seed
-    cdef uint64_t h2 = seed
-    cdef size_t left = length
-    cdef Pair out
-    while left >= 16:
-        h1 ^= rotate(load64(p) * c1, 31) * c2
-        h1 = (rotate(h1, 27) + h2) * 5 + 0x52DCE729
-        h2 ^= rotate(load64(p + 8) * c2, 33) * c1
-        h2 = (rotate(h2, 31) + h1) * 5 + 0x38495AB5
-        p += 16
-        left -= 16
-    if left > 8:
-        h2 ^= rotate(load_tail(p + 8, left - 8) * c2, 33) * c1
-    if left:
-        h1 ^= rotate((load64(p) if left >= 8 else load_tail(p, left)) * c1, 31) * c2
-    h1 ^= length
-    h2 ^= length
-    h1 += h2
-    h2 += h1
-    h1 = finish(h1)
-    h2 = finish(h2)
-    h1 += h2
-    out.low = h1
-    out.high = h2 + h1
-    return out
-
-
-# ---------------------------------------------------------------- SipHash-1-3; see `siphash`
+# ---------------------------------------------------------------- keys and tokens
 
 cdef Secret secret_of(key) except *:
     if not isinstance(key, HashKey):
@@ -470,114 +237,16 @@ cdef Secret secret_of(key) except *:
     return out
 
 
-cdef inline void sip_round(Secret* s) noexcept nogil:
-    s.v0 += s.v1
-    s.v2 += s.v3
-    s.v1 = rotate(s.v1, 13) ^ s.v0
-    s.v3 = rotate(s.v3, 16) ^ s.v2
-    s.v0 = rotate(s.v0, 32) + s.v3
-    s.v2 += s.v1
-    s.v3 = rotate(s.v3, 21) ^ s.v0
-    s.v1 = rotate(s.v1, 17) ^ s.v2
-    s.v2 = rotate(s.v2, 32)
-
-
-cdef inline void sip_word(Secret* s, uint64_t word) noexcept nogil:
-    s.v3 ^= word
-    sip_round(s)
-    s.v0 ^= word
-
-
-cdef inline uint64_t sip_finish(Secret* s, uint64_t last) noexcept nogil:
-    sip_word(s, last)
-    s.v2 ^= 0xFF
-    sip_round(s)
-    sip_round(s)
-    sip_round(s)
-    return s.v0 ^ s.v1 ^ s.v2 ^ s.v3
-
-
-cdef inline uint64_t sip(const uint8_t* p, size_t length, const Secret* key) noexcept nogil:
-    cdef Secret s = key[0]
-    cdef size_t left = length
-    while left >= 8:
-        sip_word(&s, load64(p))
-        p += 8
-        left -= 8
-    return sip_finish(&s, last_word(p, left, length))
-
-
-cdef inline uint64_t last_word(const uint8_t* p, size_t left, size_t length) noexcept nogil:
-    """Return the last word that is hashed: what is left of a text, and the text's length."""
-    return load_tail(p, left) | <uint64_t>length << 56
-
-
-cdef inline uint64_t sip_sequence(
-    const uint64_t* at, size_t count, const Secret* key
-) noexcept nogil:
-    # Of the bytes of the hashes, little-endian: the same on every machine.
-    cdef Secret s = key[0]
-    cdef size_t i
-    for i in range(count):
-        sip_word(&s, at[i])
-    return sip_sequence_end(&s, count)
-
-
-cdef inline uint64_t sip_sequence_end(Secret* s, size_t count) noexcept nogil:
-    return sip_finish(s, <uint64_t>count << 59)  # the length in bytes, modulo 256
-
-
 def siphash(key, bytes data not None):
     """See `siphash.siphash`; with one round for each 8 bytes, and three at the end."""
     cdef Secret secret = secret_of(key)
     return sip(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), &secret)
 
 
-# ---------------------------------------------------------------- growing buffers
-
-cdef void* grown(void* at, size_t* room, size_t wanted, size_t size) except NULL nogil:
-    """Make room for at least so many elements of a size, and for as many again."""
-    cdef size_t more = 2 * wanted + 64
-    cdef void* moved = realloc(at, more * size)
-    if moved == NULL:
-        with gil:
-            raise MemoryError
-    room[0] = more
-    return moved
-
-
 cdef inline int reserve(Items* items, size_t more) except -1 nogil:
     cdef size_t wanted = items.count + more
     if wanted > items.room:
         items.at = <Item*>grown(items.at, &items.room, wanted, sizeof(Item))
-    return 0
-
-
-cdef inline int reserve_hashes(Hashes* hashes, size_t more) except -1 nogil:
-    cdef size_t wanted = hashes.count + more
-    if wanted > hashes.room:
-        hashes.at = <uint64_t*>grown(hashes.at, &hashes.room, wanted, sizeof(uint64_t))
-    return 0
-
-
-cdef inline int push_hash(Hashes* hashes, uint64_t value) except -1 nogil:
-    reserve_hashes(hashes, 1)
-    hashes.at[hashes.count] = value
-    hashes.count += 1
-    return 0
-
-
-cdef inline int reserve32(Hashes32* hashes, size_t more) except -1 nogil:
-    cdef size_t wanted = hashes.count + more
-    if wanted > hashes.room:
-        hashes.at = <uint32_t*>grown(hashes.at, &hashes.room, wanted, sizeof(uint32_t))
-    return 0
-
-
-cdef inline int reserve16(Hashes16* hashes, size_t more) except -1 nogil:
-    cdef size_t wanted = hashes.count + more
-    if wanted > hashes.room:
-        hashes.at = <uint16_t*>grown(hashes.at, &hashes.room, wanted, sizeof(uint16_t))
     return 0
 
 
@@ -605,123 +274,6 @@ cdef int by_votes(const void* left, const void* right) noexcept nogil:
     if a.low != b.low:
         return 1 if a.low > b.low else -1
     return 1 if a.order > b.order else -1
-
-
-cdef int by_value(const void* left, const void* right) noexcept nogil:
-    cdef uint64_t a = (<const uint64_t*>left)[0], b = (<const uint64_t*>right)[0]
-    return (a > b) - (a < b)
-
-
-cdef void sort_hashes(uint64_t* at, size_t count, int depth) noexcept nogil:
-    # Quicksort, with insertion sort for short ranges, and the C library's sort where the pivots
-    # fail. Its function call a comparison would take most of the kernel's time.
-    cdef uint64_t pivot, value
-    cdef size_t i, j
-    while count > 24:
-        if depth == 0:
-            qsort(at, count, sizeof(uint64_t), by_value)
-            return
-        depth -= 1
-        pivot = at[(count - 1) >> 1]
-        i = 0
-        j = count - 1
-        while True:
-            while at[i] < pivot:
-                i += 1
-            while at[j] > pivot:
-                j -= 1
-            if i >= j:
-                break
-            value = at[i]
-            at[i] = at[j]
-            at[j] = value
-            i += 1
-            j -= 1
-        sort_hashes(at, j + 1, depth)
-        at += j + 1
-        count -= j + 1
-    for i in range(1, count):
-        value = at[i]
-        j = i
-        while j and at[j - 1] > value:
-            at[j] = at[j - 1]
-            j -= 1
-        at[j] = value
-
-
-cdef size_t sort_few(
-    const Hashes32* hashes, uint64_t limit, Hashes32* table
-) except? 0 nogil:
-    """As `sort_least`, of less than `FEW_HASHES`; up to `BAND_SKETCH` keep their repeats."""
-    table.count = 0
-    reserve32(table, hashes.count + 1)
-    return sort_up_to_255(
-        hashes.at, hashes.count, (<uint64_t>BUCKETS << 32) // (limit + 1), BAND_SKETCH, table.at
-    )
-
-
-cdef size_t sort_least(const Hashes32* hashes, uint64_t limit, Hashes32* table) except? 0 nogil:
-    """Write the distinct hashes, ascending, to the table's beginning; return how many.
-
-    Keyed hashes are spread evenly up to the limit, so the size of each says roughly where it
-    belongs in a sorted table. None is larger than the limit.
-    """
-    if hashes.count < FEW_HASHES:
-        return sort_few(hashes, limit, table)
-    cdef size_t room = 2 * hashes.count + 1, slot, i, count = 0, size
-    cdef uint64_t scale = (<uint64_t>room << 32) // (limit + 1)
-    cdef uint32_t value, other
-    cdef bint zero = False
-    size = room + hashes.count + 1
-    table.count = 0
-    reserve32(table, size + 1)
-    memset(table.at, 0, (size + 1) * sizeof(uint32_t))
-    cdef uint32_t* slots = table.at + 1  # before it is room for a zero
-    for i in range(hashes.count):
-        value = hashes.at[i]
-        if value == 0:  # an empty slot's mark
-            zero = True
-            continue
-        slot = value * scale >> 32
-        while slots[slot] != 0:
-            other = slots[slot]
-            if other >= value:
-                if other == value:
-                    break
-                slots[slot] = value
-                value = other
-            slot += 1
-        slots[slot] = value
-    count = zero
-    for slot in range(size):  # without a branch, which would be a random one
-        value = slots[slot]
-        table.at[count] = value
-        count += value != 0
-    return count
-
-
-cdef size_t pack_sketch(const uint32_t* least, size_t count, uint16_t* out) noexcept nogil:
-    """Write the sketch of what `sort_least` found; return its length. See `tables.sketches`."""
-    cdef uint32_t shift = 16
-    cdef uint16_t value, last
-    cdef size_t i, length = 2
-    cdef bint is_cut = count > BAND_SKETCH
-    if count == 0:
-        return 0
-    if is_cut:
-        count = BAND_SKETCH
-        shift = 0
-        while least[count - 1] >> shift > 0xFFFF:
-            shift += 1
-    out[0] = 2 * shift + is_cut
-    last = least[0] >> shift
-    out[1] = last
-    for i in range(1, count):
-        value = least[i] >> shift
-        out[length] = value
-        length += value != last
-        last = value
-    return length
 
 
 cdef int drop_repeats(Items* items, Hashes* slots) except -1 nogil:
@@ -754,65 +306,6 @@ cdef int drop_repeats(Items* items, Hashes* slots) except -1 nogil:
             kept += 1
     items.count = kept
     return 0
-
-
-# ---------------------------------------------------------------- simhash by bit planes
-
-cdef inline void vote(uint64_t* planes, uint64_t value, int64_t weight, int* height) noexcept nogil:
-    # Adds `weight` to every counter whose bit is set in `value`: for each bit of the weight, a
-    # ripple-carry addition that starts at the plane of that bit.
-    cdef int plane, shift = 0
-    cdef uint64_t carry, kept
-    while weight:
-        if weight & 1:
-            carry = value
-            plane = shift
-            while carry:
-                kept = planes[plane] & carry
-                planes[plane] ^= carry
-                carry = kept
-                plane += 1
-            if plane > height[0]:
-                height[0] = plane
-        weight >>= 1
-        shift += 1
-
-
-cdef inline uint64_t add3(uint64_t* low, uint64_t a, uint64_t b) noexcept nogil:
-    # Adds two bits to one, 64 times side by side: the sum's low bits stay, its high bits return.
-    cdef uint64_t apart = low[0] ^ a
-    cdef uint64_t high = (low[0] & a) | (apart & b)
-    low[0] = apart ^ b
-    return high
-
-
-cdef inline void vote_eight(uint64_t* planes, const uint64_t* v, int* height) noexcept nogil:
-    # Eight votes of weight 1 through a tree of adders (Harley and Seal), so that only one carry
-    # has to ripple instead of eight.
-    cdef uint64_t two_a = add3(&planes[0], v[0], v[1])
-    cdef uint64_t two_b = add3(&planes[0], v[2], v[3])
-    cdef uint64_t four_a = add3(&planes[1], two_a, two_b)
-    two_a = add3(&planes[0], v[4], v[5])
-    two_b = add3(&planes[0], v[6], v[7])
-    cdef uint64_t four_b = add3(&planes[1], two_a, two_b)
-    cdef uint64_t eight = add3(&planes[2], four_a, four_b)
-    if height[0] < 3:
-        height[0] = 3
-    vote(planes, eight, 8, height)
-
-
-cdef inline uint64_t majority(const uint64_t* planes, int height, int64_t total) noexcept nogil:
-    # The bits whose counter is above total / 2: counter > floor(total / 2).
-    cdef int64_t half = total >> 1
-    cdef uint64_t above = 0, equal = ~<uint64_t>0, threshold
-    cdef int plane
-    if half >> height:
-        return 0
-    for plane in range(height - 1, -1, -1):
-        threshold = 0 - <uint64_t>((half >> plane) & 1)
-        above |= equal & planes[plane] & ~threshold
-        equal &= ~(planes[plane] ^ threshold)
-    return above
 
 
 cdef class Workspace:
@@ -2421,699 +1914,6 @@ cdef void drop_groups(
 
 cdef inline uint64_t word_slot(uint64_t head, uint64_t tail) noexcept nogil:
     return ((head ^ rotate(tail, 29)) * <uint64_t>0x9E3779B97F4A7C15) >> 32
-
-
-cdef inline bint is_number(const uint8_t* token) noexcept nogil:
-    return c"0" <= token[0] <= c"9" and c"0" <= token[1] <= c"9" and c"0" <= token[2] <= c"9"
-
-
-cdef inline bint is_version(const uint8_t* token, size_t length) noexcept nogil:
-    """Return whether a token is HTTP/1 or HTTP/1.1, say."""
-    if not (length == 6 or length == 8):
-        return False
-    if (token[0] | 0x20 != c"h" or token[1] | 0x20 != c"t" or token[2] | 0x20 != c"t"
-            or token[3] | 0x20 != c"p" or token[4] != c"/"):
-        return False
-    if not c"0" <= token[5] <= c"9":
-        return False
-    return length == 6 or (token[6] == c"." and c"0" <= token[7] <= c"9")
-
-
-cdef bint is_of_squid(
-    const uint8_t* text, size_t length, size_t start, size_t end
-) noexcept nogil:
-    """Return whether a token is a result of Squid and a status, before a size: ``TCP_HIT/200 9``."""
-    cdef size_t i = end - 4
-    if end - start < 8 or text[i] != c"/" or not is_number(text + i + 1):
-        return False
-    if end + 1 >= length or text[end] != c" " or not c"0" <= text[end + 1] <= c"9":
-        return False
-    if memcmp(text + start, b"NONE", 4) == 0:
-        start += 4
-        if start == i:
-            return True
-    elif (memcmp(text + start, b"TCP", 3) == 0 or memcmp(text + start, b"UDP", 3) == 0
-          or memcmp(text + start, b"TAG", 3) == 0):
-        start += 3
-    else:
-        return False
-    if start + 1 >= i or text[start] != c"_":
-        return False
-    while start < i and (c"A" <= text[start] <= c"Z" or text[start] == c"_"):
-        start += 1
-    return start == i
-
-
-cdef inline bint may_be_status(
-    const uint8_t* text, size_t length, size_t start, size_t end, int slash, size_t before,
-    size_t before_end
-) noexcept nogil:
-    """Return whether a token with a digit may be a status or an exit code; most are none."""
-    cdef size_t size = end - start
-    if size == 3 or (size > 3 and (text[end - 1] == c"." or text[end - 1] == c"!")):
-        return True
-    if slash and size > 7 and c"N" <= text[start] <= c"U":
-        return True
-    if is_before_failures(text, length, end):
-        return True
-    if before_end == 0:
-        return False
-    # Most tokens before a number end with a digit, or with another letter than those of exit codes.
-    if text[before_end - 1] < c"A":
-        if text[before_end - 1] != c"-" and text[before_end - 1] != c".":
-            return False
-    elif not <uint32_t>0x900C9178 >> (text[before_end - 1] & 31) & 1:  # cdefhlors, _ and \\
-        return False
-    return may_be_exit_code(text, before, before_end)
-
-
-cdef inline bint may_be_exit_code(
-    const uint8_t* text, size_t before, size_t before_end
-) noexcept nogil:
-    """Return whether the token before a number may announce an exit code; most end here."""
-    cdef uint8_t first, last
-    while before < before_end and is_ignored_in_key(text[before_end - 1]):
-        before_end -= 1
-    if before_end - before < 2:
-        return False
-    first = text[before_end - 2] | 0x20
-    last = text[before_end - 1] | 0x20
-    if last == c"s":  # status, is, was, failures, errors
-        return (first == c"u" or first == c"i" or first == c"a" or first == c"e"
-                or first == c"r")
-    if last == c"e":  # code, exitvalue, unreachable
-        return first == c"d" or first == c"u" or first == c"l"
-    return (
-        (last == c"d" and first == c"e") or (last == c"f" and first == c"o")  # exited, of
-        or (last == c"r" and first == c"r") or (last == c"o" and first == c"n")  # err, errno
-        or (last == c"h" and first == c"t") or last == c"c" or last == c"l"  # with, rc, retval
-        or is_ignored_in_key(text[before_end - 2])
-    )
-
-
-cdef bint is_exit_code(
-    const Tables* tables, const uint8_t* text, size_t length, size_t before, size_t before_end,
-    size_t start, size_t end
-) noexcept nogil:
-    """Return whether a number is behind what announces an exit code."""
-    cdef size_t at, i
-    cdef bint assigned = False
-    if end + 1 < length and text[end] == c":" and c"0" <= text[end + 1] <= c"9":
-        return False
-    # The sign may also be between the tokens.
-    i = start - 1 if start > 0 and text[start - 1] == c"-" else start
-    at = phrase_of_exit(text, i)
-    if at:
-        if at == BARE and end + 1 < length and text[end] == c" " and (
-            c"a" <= text[end + 1] <= c"z"
-        ):
-            return False
-        return not is_amount_at(tables, text, length, end)
-    if i < before_end:
-        return False
-    if ends_as_exit_key(text + before, before_end - before):
-        if i == before_end + 1 and text[before_end] == c" ":
-            return True
-    elif not is_exit_key(text + before, before_end - before):
-        return False
-    for at in range(before_end, i):
-        if text[at] == c"=" or text[at] == c":":
-            assigned = True
-        elif not is_between_key_and_value(text[at]):
-            return False
-    return assigned
-
-
-cdef bint is_integer(const uint8_t* text, size_t start, size_t end) noexcept nogil:
-    """Return whether a token is a decimal or hexadecimal number: `variants._EXIT_CODE`."""
-    cdef size_t at = start, i
-    if at < end and text[at] == c"-":
-        at += 1
-    if end - at > 2 and c"0" <= text[at] <= c"9" and text[at + 1] | 0x20 == c"x":
-        if end - at > 18:
-            return False
-        for i in range(at + 2, end):
-            if not is_hex_digit(text[i]):
-                return False
-        return True
-    if at == end or end - at > 20:
-        return False
-    for i in range(at, end):
-        if not c"0" <= text[i] <= c"9":
-            return False
-    return True
-
-
-cdef inline bint is_before_failures(
-    const uint8_t* text, size_t length, size_t end
-) noexcept nogil:
-    """Return whether ``errors`` or ``failures`` is behind a number."""
-    if end + 7 > length or text[end] != c" " or text[end + 1] != c"e" and text[end + 1] != c"f":
-        return False
-    if memcmp(text + end + 1, b"errors", 6) == 0:
-        end += 7
-    elif end + 9 <= length and memcmp(text + end + 1, b"failures", 8) == 0:
-        end += 9
-    else:
-        return False
-    return end == length or not (is_word_byte(text[end]) or text[end] == c"-")
-
-
-cdef bint is_exit_key(const uint8_t* token, size_t length) noexcept nogil:
-    """Return whether a token is of `variants.EXIT_KEYS`."""
-    cdef char name[MAX_LETTERS + 3]
-    return letters_of(token, length, name) and strstr(
-        b" rc retcode retval exitvalue err errno errcode grpcstatus failed failures errors "
-        b"unreachable ", name
-    ) != NULL
-
-
-cdef bint ends_as_exit_key(const uint8_t* token, size_t length) noexcept nogil:
-    """Return whether a token ends as one of `variants.EXIT_KEY_ENDINGS`."""
-    cdef char name[MAX_LETTERS + 3]
-    cdef size_t size = letters_of(token, length, name)
-    return (
-        (size >= 8 and memcmp(name + 1 + size - 8, b"exitcode", 8) == 0)
-        or (size >= 10 and memcmp(name + 1 + size - 10, b"exitstatus", 10) == 0)
-        or (size >= 10 and memcmp(name + 1 + size - 10, b"returncode", 10) == 0)
-    )
-
-
-cdef int phrase_of_exit(const uint8_t* text, size_t end) noexcept nogil:
-    """Return whether words announce an exit code at a place: `variants._EXIT_PHRASE`.
-
-    Returns:
-        0 if they do not; `BARE` if they are "exited with", which may also announce a count; else
-        `ANNOUNCED`.
-    """
-    cdef size_t at
-    cdef bint opened = False
-    if end and (text[end - 1] == c"(" or text[end - 1] == c"[" or text[end - 1] == c"'"
-                or text[end - 1] == c'"'):
-        end -= 1
-        opened = True
-        if text[end] == c"(" and end and text[end - 1] == c" " and (
-            word_at_end(text, end - 1, b"exited", 6)
-        ):
-            return ANNOUNCED
-    if end == 0:
-        return 0
-    if text[end - 1] == c" ":
-        end -= 1
-        if not opened:
-            at = word_at_end(text, end, b"with", 4)
-            if at:
-                return BARE if word_before(text, at, b"exited", 6) else 0
-            at = word_at_end(text, end, b"code", 4)
-            if at:
-                at = word_before(text, at, b"with", 4)
-            if at and (
-                word_before(text, at, b"finished", 8) or word_before(text, at, b"ended", 5)
-                or word_before(text, at, b"completed", 9) or word_before(text, at, b"failed", 6)
-            ):
-                return ANNOUNCED
-        at = word_at_end(text, end, b"of", 2)
-        if at == 0:
-            at = word_at_end(text, end, b"is", 2)
-        if at == 0:
-            at = word_at_end(text, end, b"was", 3)
-        if at > 1:
-            return ANNOUNCED if text[at - 1] == c" " and is_behind_exit(text, at - 1) else 0
-        if end and (text[end - 1] == c":" or text[end - 1] == c"="):
-            end -= 1
-            if end and text[end - 1] == c" ":
-                end -= 1
-    elif text[end - 1] == c":" or text[end - 1] == c"=":
-        end -= 1
-        if end and text[end - 1] == c" ":
-            end -= 1
-    else:
-        return 0
-    return ANNOUNCED if is_behind_exit(text, end) else 0
-
-
-cdef bint is_behind_exit(const uint8_t* text, size_t end) noexcept nogil:
-    """Return whether "exit code", "exited with status" or the like ends at a place."""
-    cdef size_t at = word_at_end(text, end, b"code", 4)
-    if at == 0:
-        at = word_at_end(text, end, b"status", 6)
-    if at < 2 or text[at - 1] != c" ":
-        return False
-    end = at - 1
-    if word_at_end(text, end, b"exit", 4) or word_at_end(text, end, b"return", 6):
-        return True
-    if word_at_end(text, end, b"exited", 6):
-        return True
-    if text[end - 1] == c"," and word_at_end(text, end - 1, b"exited", 6):
-        return True
-    at = word_at_end(text, end, b"with", 4)
-    if at < 2 or text[at - 1] != c" ":
-        return False
-    end = at - 1
-    at = word_at_end(text, end, b"abnormally", 10)
-    if at == 0:
-        at = word_at_end(text, end, b"unexpectedly", 12)
-    if at:
-        if at == 1 or text[at - 1] != c" ":
-            return False
-        end = at - 1
-    return word_at_end(text, end, b"exited", 6) or word_at_end(text, end, b"terminated", 10)
-
-
-cdef size_t word_at_end(
-    const uint8_t* text, size_t end, const char* word, size_t length
-) noexcept nogil:
-    """Return where a word in lower case begins that ends at a place, 0 if none does.
-
-    At the beginning of a text 1 is returned, where no further word ends.
-    """
-    cdef size_t i, start
-    if end < length:
-        return 0
-    start = end - length
-    for i in range(length):
-        if text[start + i] | 0x20 != <uint8_t>word[i]:
-            return 0
-    if start == 0:
-        return 1
-    return 0 if text[start - 1] < 0x80 and is_word_byte(text[start - 1]) else start
-
-
-cdef inline size_t word_before(
-    const uint8_t* text, size_t start, const char* word, size_t length
-) noexcept nogil:
-    """Return where a word begins that ends before a space before a place, as `word_at_end`."""
-    if start == 0 or text[start - 1] != c" ":
-        return 0
-    return word_at_end(text, start - 1, word, length)
-
-
-cdef size_t behind_duration(const uint8_t* text, size_t start) noexcept nogil:
-    """Return where a number of milliseconds begins that ends before a space, 0 if none does."""
-    cdef size_t at = start, end
-    if start < 5 or text[start - 1] != c" " or text[start - 2] | 0x20 != c"s" or (
-        text[start - 3] | 0x20 != c"m"
-    ):
-        return 0
-    at = end = start - 3
-    while at and end - at < 10 and c"0" <= text[at - 1] <= c"9":
-        at -= 1
-    if not 0 < end - at < 10:
-        return 0
-    if at and text[at - 1] == c".":
-        end = at - 1
-        at = end
-        while at and end - at < 10 and c"0" <= text[at - 1] <= c"9":
-            at -= 1
-        if not 0 < end - at < 10:
-            return 0
-    return at
-
-
-cdef bint is_behind_http(const uint8_t* text, size_t start) noexcept nogil:
-    """Return whether ``HTTP``, ``status code`` or the like is before a place: `_HTTP_PHRASE`."""
-    cdef size_t at = behind_duration(text, start)
-    if at:
-        at = word_before(text, at, b"in", 2)
-        return at != 0 and word_before(text, at, b"finished", 8) != 0 and (
-            word_before(text, at - 9, b"request", 7) != 0
-        )
-    if word_before(text, start, b"responded", 9):
-        return True
-    at = word_before(text, start, b"with", 4)
-    if at:
-        return word_before(text, at, b"responded", 9) != 0
-    at = word_before(text, start, b"code", 4)
-    if at:
-        if word_before(text, at, b"status", 6) or word_before(text, at, b"response", 8):
-            return True
-        start = at
-    at = word_before(text, start, b"error", 5)
-    if at == 0:
-        at = word_before(text, start, b"status", 6)
-    return word_before(text, at if at else start, b"http", 4) != 0
-
-
-cdef inline bint is_sent(const uint8_t* text, size_t length, size_t start) noexcept nogil:
-    """Return whether three digits are between ``Sent`` and ``in``, as Phoenix writes a status."""
-    return (
-        start > 4 and memcmp(text + start - 5, b"Sent ", 5) == 0
-        and (start == 5 or text[start - 6] >= 0x80 or not is_word_byte(text[start - 6]))
-        and start + 7 <= length and memcmp(text + start + 3, b" in ", 4) == 0
-    )
-
-
-cdef inline bint is_nonzero(const uint8_t* text, size_t start, size_t end) noexcept nogil:
-    """Return whether an exit code is another than zero."""
-    cdef size_t i
-    for i in range(start, end):
-        if text[i] != c"0" and text[i] != c"-" and text[i] | 0x20 != c"x":
-            return True
-    return False
-
-
-cdef size_t behind_number(
-    const uint8_t* text, size_t length, size_t at, size_t most
-) noexcept nogil:
-    """Return where a number ends that begins behind a space at a place, 0 if none is there."""
-    cdef size_t first = at + 1
-    if at >= length or text[at] != c" ":
-        return 0
-    at += 1
-    while at < length and at - first <= most and c"0" <= text[at] <= c"9":
-        at += 1
-    return at if 0 < at - first <= most else 0
-
-
-cdef bint is_before_sizes(const uint8_t* text, size_t length, size_t start) noexcept nogil:
-    """Return whether three digits are before what follows the status in logs of load balancers."""
-    cdef size_t at = start + 3, first
-    if start == 0 or text[start - 1] != c" " or at + 8 > length or text[at] != c" ":
-        return False
-    if text[at + 1] == c"-":
-        at += 2
-    elif is_number(text + at + 1):
-        at += 4
-    else:
-        return False
-    at = behind_number(text, length, at, 10)
-    if at:
-        at = behind_number(text, length, at, 10)
-    if at == 0 or at + 3 >= length or text[at] != c" " or text[at + 1] != c'"':
-        return False
-    at += 2
-    first = at
-    while at < length and at - first < 8 and (c"A" <= text[at] <= c"Z" or text[at] == c"-"):
-        at += 1
-    if not 0 < at - first < 8 or at >= length or text[at] != c" ":
-        return False
-    at += 1
-    first = at
-    while at < length and at - first < 7 and (
-        c"a" <= text[at] <= c"z" or (at > first and c"0" <= text[at] <= c"9")
-    ):
-        at += 1
-    return 0 < at - first < 7 and begins(text, length, at, b"://")
-
-
-cdef inline bint is_ignored_in_key(uint8_t byte) noexcept nogil:
-    """Return whether a byte is of `variants.IGNORED_IN_KEYS`."""
-    return byte == c"_" or byte == c"-" or byte == c"." or byte == c"\\"
-
-
-cdef inline bint is_between_key_and_value(uint8_t byte) noexcept nogil:
-    return byte == c'"' or byte == c" " or byte == c"'" or byte == c"\\"
-
-
-cdef bint is_status_key(const uint8_t* token, size_t length) noexcept nogil:
-    """Return whether a token is a name of `variants.STATUS_KEYS`, whose letters alone count."""
-    cdef char name[MAX_LETTERS + 3]
-    return letters_of(token, length, name) and strstr(
-        b" code status statuscode httpstatus httpstatuscode httpresponsestatuscode responsestatus "
-        b"responsecode httpcode httpresponsecode scstatus upstreamstatus downstreamstatus "
-        b"originstatus elbstatuscode resp ", name) != NULL
-
-
-cdef size_t letters_of(const uint8_t* token, size_t length, char* name) noexcept nogil:
-    """Write a token's letters between spaces, as in lists of names.
-
-    Returns:
-        How many; 0 if it has other bytes, or more letters than `MAX_LETTERS`.
-    """
-    cdef size_t size = 1, i
-    name[0] = c" "
-    for i in range(length):
-        if is_ignored_in_key(token[i]):
-            continue
-        if not c"a" <= token[i] | 0x20 <= c"z" or size > MAX_LETTERS:
-            return 0
-        name[size] = token[i] | 0x20
-        size += 1
-    name[size] = c" "
-    name[size + 1] = 0
-    return size - 1
-
-
-cdef bint is_behind_key(
-    const uint8_t* text, size_t before, size_t before_end, size_t start
-) noexcept nogil:
-    """Return whether a version of HTTP, or a key of a status, is directly before a place."""
-    cdef size_t i
-    cdef bint version = is_version(text + before, before_end - before), assigned = False
-    if not version and not is_status_key(text + before, before_end - before):
-        return False
-    for i in range(before_end, start):
-        if text[i] == c"=" or text[i] == c":":
-            assigned = True
-            if version:
-                return False
-        elif not (text[i] == c'"' or text[i] == c" " if version
-                  else is_between_key_and_value(text[i])):
-            return False
-    return version or assigned
-
-
-cdef bint is_day_before_time(
-    const uint8_t* text, size_t length, size_t start, size_t end
-) noexcept nogil:
-    """Return whether four or eight digits are before a space and a time of the day."""
-    cdef size_t i
-    if (end - start != 4 and end - start != 8) or end + 9 > length or text[end] != c" ":
-        return False
-    for i in range(start, end):
-        if not c"0" <= text[i] <= c"9":
-            return False
-    return is_time(text + end + 1)
-
-
-cdef bint is_between_bars(const uint8_t* text, size_t length, size_t start) noexcept nogil:
-    """Return whether three digits are between a time of the day and a duration, and bars."""
-    cdef size_t at
-    if start < 11 or start + 5 > length or text[start - 2] != c"|" or text[start + 4] != c"|":
-        return False
-    if text[start - 1] != c" " or text[start - 3] != c" " or text[start + 3] != c" ":
-        return False
-    if not is_time(text + start - 11):
-        return False
-    at = start + 5
-    while at < length and text[at] == c" ":
-        at += 1
-    if at == length or not c"0" <= text[at] <= c"9":
-        return False
-    while at < length and text[at] != c" " and text[at] != c"|":
-        at += 1
-    if text[at - 1] != c"s":
-        return False
-    while at < length and text[at] == c" ":
-        at += 1
-    return at < length and text[at] == c"|"
-
-
-cdef inline bint is_behind_times(
-    const uint8_t* text, size_t before, size_t before_end, size_t start
-) noexcept nogil:
-    """Return whether five numbers between slashes, as HAProxy's times are, are before a place."""
-    cdef size_t i
-    cdef int slashes = 0
-    cdef bint digits = False
-    if start != before_end + 1 or text[before_end] != c" ":
-        return False
-    for i in range(before, before_end):
-        if c"0" <= text[i] <= c"9":
-            digits = True
-        elif text[i] == c"/":
-            if not digits:
-                return False
-            slashes += 1
-            digits = False
-        elif digits or not (text[i] == c"-" or text[i] == c"+") or (
-            i > before and text[i - 1] != c"/"
-        ):
-            return False
-    return digits and slashes == 4
-
-
-cdef inline size_t status_of_request(
-    const Tables* tables, const uint8_t* text, size_t length, size_t start, size_t end
-) noexcept nogil:
-    """Return where the status of a request is, 0 if nowhere: `variants.status_of_request`."""
-    # Nearly all tokens end here.
-    if end - start > 7 or end - start < 3 or end + 6 > length or not is_quote(text[end]):
-        return 0
-    return status_after_method(tables, text, length, start, end)
-
-
-cdef size_t status_after_method(
-    const Tables* tables, const uint8_t* text, size_t length, size_t start, size_t end
-) noexcept nogil:
-    cdef size_t status
-    if not is_method(text + start, end - start):
-        return 0
-    status = status_after_path(tables, text, length, end)
-    return status if status else status_in_iis(text, length, end)
-
-
-cdef size_t status_in_iis(const uint8_t* text, size_t length, size_t end) noexcept nogil:
-    """Return where the status is in a line of IIS whose method ends at a place, else 0."""
-    cdef size_t at = end, first, word
-    if at + 1 >= length or text[at] != c" " or text[at + 1] != c"/":
-        return 0
-    for word in range(2):  # the path and the query
-        first = at + 1
-        at = first
-        while at < length and text[at] != c" ":
-            at += 1
-        if at == first:
-            return 0
-    at = behind_number(text, length, at, 5)  # the port
-    if at == 0 or at >= length or text[at] != c" ":
-        return 0
-    first = at + 1
-    at = first
-    while at < length and text[at] != c" ":  # the user
-        at += 1
-    if at == first or at >= length:
-        return 0
-    first = at + 1
-    at = first
-    while at < length and (
-        c"0" <= text[at] <= c"9" or c"a" <= text[at] | 0x20 <= c"f" or text[at] == c"."
-        or text[at] == c":" or text[at] == c"%"
-    ):
-        at += 1
-    if at == first or at >= length or text[at] != c" ":
-        return 0
-    if text[length - 1] == c"\r":
-        length -= 1
-    first = before_number(text, before_number(text, before_number(text, length, 10), 10), 3)
-    if first < 4 or not is_number(text + first - 3):
-        return 0
-    return first - 3 if text[first - 4] == c" " and first - 4 >= at else 0
-
-
-cdef size_t before_number(const uint8_t* text, size_t end, size_t most) noexcept nogil:
-    """Return where the space is before a number that ends at a place, 0 if none ends there."""
-    cdef size_t at = end
-    while at and end - at <= most and c"0" <= text[at - 1] <= c"9":
-        at -= 1
-    return at - 1 if at and 0 < end - at <= most and text[at - 1] == c" " else 0
-
-
-cdef size_t status_after_path(
-    const Tables* tables, const uint8_t* text, size_t length, size_t end
-) noexcept nogil:
-    cdef size_t at = end, first, status
-    cdef bint of_path
-    while at < length and at - end < 8 and is_quote(text[at]):
-        at += 1
-    of_path = begins(text, length, at, b"/")
-    if not (of_path or begins(text, length, at, b"http://")
-            or begins(text, length, at, b"https://")):
-        return 0
-    while at < length and not is_quote(text[at]):
-        at += 1
-    if not of_path:
-        at = behind_content(text, length, at)
-    first = at
-    while at < length and at - first < 8 and (
-        is_quote(text[at]) or text[at] == c"=" or text[at] == c">" or text[at] == c":"
-        or text[at] == c"|" or text[at] == c"-"
-    ):
-        at += 1
-    if at == first or at + 3 > length or not is_number(text + at):
-        return 0
-    status = at
-    at += 3
-    if of_path and is_port(text, length, status):
-        return 0
-    if at < length:
-        if text[at] == c"," or text[at] == c";":
-            if at + 1 < length and not is_space(text[at + 1]):
-                return 0
-        elif not (is_space(text[at]) or ends_word(text[at])):
-            return 0
-    return 0 if is_amount_at(tables, text, length, at) else status
-
-
-cdef size_t behind_content(const uint8_t* text, size_t length, size_t at) noexcept nogil:
-    """Return where Kestrel's type and length of what a request held end; `at` if it held nothing."""
-    cdef size_t i = at + 3, first
-    if not begins(text, length, at, b" - "):
-        return at
-    first = i
-    while i < length and text[i] != c" ":
-        i += 1
-    if i == first or i + 1 >= length:
-        return at
-    i += 1
-    if text[i] == c"-":
-        i += 1
-    else:
-        first = i
-        while i < length and c"0" <= text[i] <= c"9":
-            i += 1
-        if i == first:
-            return at
-    return i if begins(text, length, i, b" - ") else at
-
-
-cdef bint is_port(const uint8_t* text, size_t length, size_t start) noexcept nogil:
-    """Return whether three digits are the port in a line of IIS: `variants._PORT`."""
-    cdef size_t at = start + 6
-    cdef int divided = 0
-    if memcmp(text + start - 3, b" - ", 3) != 0 or not begins(text, length, start + 3, b" - "):
-        return False
-    while at < length and (
-        is_hex_digit(text[at]) or text[at] == c"." or text[at] == c":" or text[at] == c"%"
-    ):
-        divided += text[at] == c"." or text[at] == c":"
-        at += 1
-    return divided > 1
-
-
-cdef bint is_amount_at(
-    const Tables* tables, const uint8_t* text, size_t length, size_t end
-) noexcept nogil:
-    """Return whether a unit follows a number that ends at a place."""
-    cdef size_t at = end, first
-    while at < length and text[at] == c" ":
-        at += 1
-    if at == end:
-        return False
-    first = at
-    while at < length and not is_space(text[at]) and not ends_word(text[at]):
-        at += 1
-    return is_amount_of(tables, text + first, at - first)
-
-
-cdef inline bint is_amount_of(const Tables* tables, const uint8_t* token, size_t length) noexcept nogil:
-    """Return whether a token is a unit."""
-    if length == 3 and token[2] == c"s" and (
-        (token[0] == 0xC2 and token[1] == 0xB5) or (token[0] == 0xCE and token[1] == 0xBC)
-    ):
-        return True  # microseconds
-    return is_unit(tables, token, length)
-
-
-cdef inline bint is_space(uint8_t byte) noexcept nogil:
-    return byte == c" " or 9 <= byte <= 13
-
-
-cdef inline bint ends_word(uint8_t byte) noexcept nogil:
-    return (byte == c'"' or byte == c"'" or byte == c"|" or byte == c")" or byte == c"]"
-            or byte == c"," or byte == c";")
-
-
-cdef inline bint is_quote(uint8_t byte) noexcept nogil:
-    """Return whether a byte is a quote or a space."""
-    return byte == c" " or byte == c'"' or byte == c"'"
-
-
-cdef inline bint begins(
-    const uint8_t* text, size_t length, size_t at, const char* with_
-) noexcept nogil:
-    cdef size_t size = strlen(with_)
-    return at + size <= length and memcmp(text + at, with_, size) == 0
 
 
 def jaccard(bytes left not None, bytes right not None):
