@@ -20,8 +20,8 @@ T = TypeVar("T")
 EXTENSIONS = (
     "columnar._native",
     "features._folding",
-    "features._lines",
     "features._outcome_fields",
+    "features._pieces",
     "fingerprint._kernel",
     "index.redis._commits",
     "index.redis._garbage",

@@ -8,7 +8,7 @@ Every function asks about a place in a text: the line `text` of `length` bytes, 
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp, strlen, strstr
 
-from stream_dedup.features._lines cimport (
+from stream_dedup.features._pieces cimport (
     Tables,
     is_blank,
     is_hex_digit,

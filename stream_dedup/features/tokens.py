@@ -36,6 +36,12 @@ from typing import NamedTuple
 LOG_DELIMITERS = b" \t\n\r\x0b\x0c=:,;()[]{}<>\"'|"
 """Bytes that separate the tokens of a log line: white space and punctuation around values."""
 
+SEPARATORS = b"\x1b\x1c\x1d\x1e\x1f"
+"""What begins an escape sequence; and the separators of files, groups, records and units."""
+
+STRUCTURE_DELIMITERS = LOG_DELIMITERS + SEPARATORS
+"""Bytes that separate the tokens of a log line whose structure is read."""
+
 UNITS = frozenset(
     b"""
     b B kb kB KB mb MB gb GB tb TB KiB MiB GiB TiB byte bytes bit bits

@@ -42,7 +42,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import NamedTuple
 
-from stream_dedup.features.lines import is_message_key
+from stream_dedup.features.kinds import is_message_key
 
 TRACEBACKS = (b"Traceback (most recent call last)", b"Stack (most recent call last)")
 """Begin the traces of Python."""

@@ -6,7 +6,7 @@ It computes what `reference.ReferenceKernel` computes; read that first. The diff
 
 * Token classes come from a table of 256 byte classes, ORed over a token's bytes. Only tokens with a
   dot, an ``@`` or a capital first letter are examined again. There is no regex. Structure inside a
-  line is read by `features/_lines.pxd`, statuses and exit codes by `features/_variants.pxd`.
+  line is read by `features/_pieces.pxd`, statuses and exit codes by `features/_variants.pxd`.
 * Hashes, sorting and the votes of a simhash are in `_hashes.pxd`.
 * Variables are never hashed: every run of them has the placeholder's hashes, computed in advance.
 * Votes (MurmurHash3) are computed only where fingerprints are asked for.
@@ -32,17 +32,10 @@ from libc.string cimport memcmp, memcpy, memset
 
 import array
 
-from stream_dedup.features.lines import (
-    LAST_LABELS,
-    LEAST_GROUP,
-    MAX_GROUP,
-    MESSAGE_KEYS,
-    OUTCOME_KEYS,
-    PROGRAMS,
-    SENTENCE_KEYS,
-    STATES,
-)
-from stream_dedup.features import lines
+from stream_dedup.features import lines, pieces
+from stream_dedup.features.kinds import MESSAGE_KEYS, OUTCOME_KEYS, SENTENCE_KEYS, STATES
+from stream_dedup.features.lines import LEAST_GROUP, MAX_GROUP
+from stream_dedup.features.pieces import LAST_LABELS, PROGRAMS
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER, UNITS
 from stream_dedup.features.variants import (
     LEVEL_KEYS,
@@ -57,7 +50,7 @@ from stream_dedup.fingerprint.kernel import MAX_VOTES, MAX_WEIGHT, SKETCH_SIZE, 
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.tables import sketches
 
-from stream_dedup.features._lines cimport (
+from stream_dedup.features._pieces cimport (
     DIGIT,
     Line,
     MAX_WORDS,
@@ -1976,7 +1969,7 @@ _OURS = (
     BANDS, ROWS, KEY_BYTES, BAND_BYTES, BAND_SKETCH,
 )
 _THEIRS = (
-    SKETCH_SIZE, MAX_WORD_BYTES, MAX_KEY_BYTES, lines.MAX_WORDS,
+    SKETCH_SIZE, MAX_WORD_BYTES, MAX_KEY_BYTES, pieces.MAX_WORDS,
     one_off.MAX_WORDS, one_off.REPEATED, one_off.LEAST_AROUND, one_off.VALUE_BITS,
     bands.BANDS, bands.ROWS, bands.KEY_BYTES, bands.BITS // 8, sketches.SKETCH,
 )

@@ -37,7 +37,8 @@ from functools import partial
 from typing import NamedTuple
 
 from stream_dedup.features.folding import WORDS
-from stream_dedup.features.lines import LineReader, names_kind
+from stream_dedup.features.kinds import names_kind
+from stream_dedup.features.lines import LineReader
 from stream_dedup.features.prepare import NO_SALT, Part, Salt
 from stream_dedup.features.recipe import HASH_BITS, Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, Token

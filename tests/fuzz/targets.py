@@ -18,8 +18,9 @@ import hiredis
 from stream_dedup.clustering.linkage import reference_jaccard
 from stream_dedup.columnar import _native as native_columns
 from stream_dedup.columnar import reference as reference_columns
-from stream_dedup.features import _folding, _lines, folding, lines, outcome_fields
+from stream_dedup.features import _folding, _pieces, folding, outcome_fields
 from stream_dedup.features import _outcome_fields as native_fields
+from stream_dedup.features import pieces as reference_pieces
 from stream_dedup.features.prepare import Part
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
 from stream_dedup.fingerprint import _kernel
@@ -241,7 +242,7 @@ PARTS = (b"a", b"b", b"ab", b"aaaaaaaa", b"#", b"\xff", b"\0" * 8)
 
 def pieces(source: Source) -> None:
     """The tokens of a line, and where they are."""
-    both(_lines.pieces, lines.pieces, source.rest())
+    both(_pieces.pieces, reference_pieces.pieces, source.rest())
 
 
 def passages(source: Source) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stream_dedup import Deduplicator
 from stream_dedup.errors import RecipeError
-from stream_dedup.features import _lines, lines
+from stream_dedup.features import _pieces, kinds, pieces
 from stream_dedup.features.lines import ALL_ASSIGNED, MAX_GROUP, LineReader
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import load_recipe, replace
@@ -379,7 +379,7 @@ def test_patterns_of_structured_lines(line: bytes, expected: str) -> None:
 )
 def test_words_that_are_values_of_keys_are_assigned(line: bytes, words: list[bytes]) -> None:
     assert [token.text for token in READER.read(line).tokens if token.assigned] == words
-    assert _lines.pieces(line) == lines.pieces(line)
+    assert _pieces.pieces(line) == pieces.pieces(line)
 
 
 def test_quoted_values_of_keys_are_learned_together() -> None:
@@ -492,7 +492,7 @@ def test_the_native_kernel_reads_the_same_structure(texts: list[bytes]) -> None:
 @given(structured_lines | log_lines | raw_bytes)
 @example(b"\x1a12\x1a k=\x1aname, [~/x a@b 1.2.3.a]")  # substitutes, and the other classes
 def test_native_pieces_equal_the_reference(line: bytes) -> None:
-    assert _lines.pieces(line) == lines.pieces(line)
+    assert _pieces.pieces(line) == pieces.pieces(line)
     assert NATIVE_READER.read(line) == READER.read(line)
 
 
@@ -540,7 +540,7 @@ def test_hostile_lines_take_time_in_proportion_to_their_length(
 
 
 def test_message_keys_are_shorter_than_what_is_read_of_a_key() -> None:
-    assert max(map(len, lines.MESSAGE_KEYS | lines.OUTCOME_KEYS)) < lines.MAX_KEY
+    assert max(map(len, kinds.MESSAGE_KEYS | kinds.OUTCOME_KEYS)) < kinds.MAX_KEY
     for key in (b"a" * 99 + b"_status", b"a" * 99 + b"Error", b"_" + b"A" * 99, b"a" * 99 + b"msg"):
         tokens(b"x(%b=<b>, %b='c')" % (key, key))
 

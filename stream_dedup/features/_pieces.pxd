@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Structure inside a line: `lines` in C; read that first. `_lines.pyx` and the kernel include it.
+"""Structure inside a line: `pieces` in C; read that first. `_pieces.pyx` and the kernel use it.
 
 `next_piece` yields the pieces of a line one by one. All state is in a `Line`, so nothing is
 allocated; a line without brackets, quotes and assignments costs a few comparisons a token more than
@@ -108,7 +108,7 @@ cdef struct Piece:
     size_t start
     size_t end
     int held  # the classes of its bytes
-    bint variable  # by its place, or by a class that only `features.lines` has
+    bint variable  # by its place, or by a class that only `pieces` has
     bint assigned  # a word that is the value of a key, outside brackets
     bint absent  # stands for a value that is not there, or for what a client has chosen
 
@@ -553,7 +553,7 @@ cdef inline bint is_message_key(const Line* line, const Tables* tables) noexcept
 
 
 cdef inline bint has_words(const uint8_t* text, size_t length) noexcept nogil:
-    """Return whether a text has more words, between white space, than `features.lines.MAX_WORDS`."""
+    """Return whether a text has more words, between white space, than `pieces.MAX_WORDS`."""
     cdef size_t i
     cdef int words = 0
     for i in range(length):
@@ -893,7 +893,7 @@ cdef inline bint is_named_kind(const uint8_t* classes, const uint8_t* word, size
 
 
 cdef inline bint has_state(const Tables* tables, const uint8_t* word, size_t length) noexcept nogil:
-    """Return whether the last of a name's parts says what happened: `lines.has_state`."""
+    """Return whether the last of a name's parts says what happened: `kinds.has_state`."""
     cdef size_t i = 0, start, last = 0, end = 0, parts = 0
     while i < length:
         start = i
@@ -922,7 +922,7 @@ cdef inline bint says_what_happened(
 cdef inline bint is_tag(
     const uint8_t* text, size_t length, size_t start, size_t end
 ) noexcept nogil:
-    """Return whether a word in capitals is marked as a tag: `lines.is_tag`."""
+    """Return whether a word in capitals is marked as a tag: `kinds.is_tag`."""
     cdef size_t i
     cdef bint capital = False
     if text[end - 1] != c"-" and (start == 0 or text[start - 1] != c"[") and not (
@@ -940,7 +940,7 @@ cdef inline bint is_tag(
 cdef inline bint names_itself(
     const Tables* tables, const uint8_t* text, size_t length, size_t start, size_t end
 ) noexcept nogil:
-    """Return whether a word names a kind of event: `lines._names_itself`."""
+    """Return whether a word names a kind of event: `kinds.names_itself`."""
     return (
         says_what_happened(tables, text + start, end - start)
         or is_tag(text, length, start, end)
@@ -1190,7 +1190,7 @@ cdef inline bint is_assigned(
 cdef inline bint is_said(
     const uint8_t* text, size_t length, const Tables* tables, size_t start, size_t word_end
 ) noexcept nogil:
-    """Return whether a word is the value of a message key: `lines.is_said`."""
+    """Return whether a word is the value of a message key: `kinds.is_said`."""
     cdef Line line
     cdef size_t at = start, end
     if at and (text[at - 1] == c'"' or text[at - 1] == c"'"):
@@ -1335,7 +1335,7 @@ cdef inline size_t host_of_syslog(
 ) noexcept nogil:
     """Return where the host begins in the head of a line of syslog, 0 if the line has none.
 
-    `lines._host_of_syslog`.
+    `pieces._host_of_syslog`.
     """
     cdef size_t at, start, first, size
     cdef bint lower = False

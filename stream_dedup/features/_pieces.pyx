@@ -1,17 +1,18 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 # cython: freethreading_compatible=True
-"""`pieces` of `lines`, natively. What reads a line is in `_lines.pxd`, as the kernel includes it."""
+"""`pieces` of `pieces`, natively. What reads a line is in `_pieces.pxd`; the kernel uses it."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t
 
-from stream_dedup.features import lines, tokens, variants
+from stream_dedup.features import kinds, tokens, variants
+from stream_dedup.features import pieces as reference
 
 cdef Tables TABLES
 
 fill_tables(
-    &TABLES, tokens.LOG_DELIMITERS, tokens.UNITS, lines.LAST_LABELS, lines.MESSAGE_KEYS,
-    lines.SENTENCE_KEYS, lines.OUTCOME_KEYS, lines.STATES, lines.PROGRAMS,
+    &TABLES, tokens.LOG_DELIMITERS, tokens.UNITS, reference.LAST_LABELS, kinds.MESSAGE_KEYS,
+    kinds.SENTENCE_KEYS, kinds.OUTCOME_KEYS, kinds.STATES, reference.PROGRAMS,
     [level.encode() for level in variants.LEVELS],
 )
 
@@ -34,5 +35,5 @@ def pieces(bytes text not None):
     return found
 
 
-if (MAX_WORDS, SUBSTITUTE) != (lines.MAX_WORDS, tokens.SUBSTITUTE):
+if (MAX_WORDS, SUBSTITUTE) != (reference.MAX_WORDS, tokens.SUBSTITUTE):
     raise ImportError("the native reader of lines was built for another version: reinstall")

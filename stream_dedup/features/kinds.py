@@ -1,0 +1,141 @@
+"""What happened, in a log line: the keys whose values say it, and the words that name its kind.
+
+Such words are never variables. The values of other keys are (`pieces`), and other words become
+variables when many different ones stand in one place.
+"""
+
+from __future__ import annotations
+
+import re
+
+from stream_dedup.features.tokens import STRUCTURE_DELIMITERS, is_named_kind
+from stream_dedup.features.variants import METHODS
+
+MESSAGE_KEYS = frozenset(
+    b"msg message text log event type kind action operation op method verb cmd error err "
+    b"errmsg exception reason cause description detail details title subject summary problem "
+    b"warning alert alertname status state result outcome code command query sql statement "
+    b"textpayload @m @mt decision verdict conclusion phase severity failure eventname eventtype "
+    b"errorcode error_code error.code exitcode exit_code returncode return_code resultcode "
+    b"result_code reasoncode reason_code errormessage error_message error.message".split()
+)
+"""Keys whose values say what happened, lower case: their words stay words."""
+
+SENTENCE_KEYS = frozenset(
+    b"msg message text log error err errmsg exception cause description detail details title "
+    b"subject summary problem warning alert alertname query sql statement textpayload @m @mt "
+    b"failure errormessage error_message error.message".split()
+)
+"""Those of them whose values are sentences: their words do not name kinds of events."""
+
+OUTCOME_KEYS = frozenset(b"error err reason result status cause exception outcome".split())
+"""Keys that are message keys also as the last part of a name, behind other letters, lower case."""
+
+STATES = frozenset(
+    b"up down open opened close closed start started stop stopped ready fail failed success "
+    b"succeeded died killed enabled disabled connect connected disconnect disconnected create "
+    b"created delete deleted added removed accepted rejected denied allowed locked unlocked lost "
+    b"found completed cancelled canceled aborted expired online offline healthy unhealthy "
+    b"available unavailable active inactive timeout login logout".split()
+)
+"""Last parts of names that say what happened or how it is, lower case: of ``session_open``."""
+
+MAX_KEY = 32
+"""No message key is as long, so no more bytes of a key are read than its last ones."""
+
+_QUOTES, _SEPARATORS = (b"'", b'"'), (b"=", b":")
+_CAPITAL, _NO_CAPITAL = re.compile(rb"[A-Z]"), re.compile(rb"[a-z\x80-\xff]")
+_LAST_PART = re.compile(  # of a key: "status" of "job_status", "Error" of "lastError"
+    rb"(?:(?<=[_.-])(?:[A-Z]++|[A-Za-z][a-z]*+)|(?<=[a-z0-9])[A-Z][a-z]*+)\Z"
+)
+_SIGNED = re.compile(rb"[+-][A-Za-z]")
+_PROCESS_NUMBER = re.compile(rb"\[[0-9]{1,9}\]: ")
+_LETTERS = re.compile(rb"[A-Z]++[a-z]*+|[a-z]++")
+
+
+def is_message_key(key: bytes) -> bool:
+    """Return whether the value of a key says what happened, as of ``msg`` and ``errorCode``."""
+    if key.lower() in MESSAGE_KEYS:
+        return True
+    last = _LAST_PART.search(key)
+    return last is not None and last[0].lower() in OUTCOME_KEYS
+
+
+def names_kind(text: bytes, start: int, end: int) -> bool:
+    """Return whether a word names a kind of event, and so is never learned to be a variable.
+
+    It ends like the name of an exception (``SSLError``) or with a part that is one of `STATES`
+    (``session_open``, ``NodeNotReady``); it is a method of HTTP or a tag (``[PUB]``); it has a sign
+    (``-sdown``); or it is the value of a message key (``type:exists``), or the name of a process
+    before its number (``sshd[7]: ``).
+    """
+    return (
+        names_itself(text, start, end)
+        or text[start:end] in METHODS
+        or is_said(text, start, end)
+        or _SIGNED.match(text, start, end) is not None
+        or _PROCESS_NUMBER.match(text, end) is not None
+    )
+
+
+def has_state(word: bytes) -> bool:
+    """Return whether the last of a name's parts says what happened or how it is.
+
+    Names with dashes are those of things.
+
+    >>> [has_state(word) for word in (b"NotReady", b"session_open", b"SERVICE_STOP", b"open")]
+    [True, True, True, False]
+    """
+    parts = _LETTERS.findall(word)
+    return len(parts) > 1 and parts[-1].lower() in STATES and b"-" not in word
+
+
+def says_what_happened(word: bytes) -> bool:
+    """Return whether a word by itself is the name of an exception, or ends with a state."""
+    return is_named_kind(word) or has_state(word)
+
+
+def names_itself(text: bytes, start: int, end: int) -> bool:
+    """Return whether a word names a kind of event by its own form, or by the bracket before it."""
+    return says_what_happened(text[start:end]) or is_tag(text, start, end)
+
+
+def is_tag(text: bytes, start: int, end: int) -> bool:
+    """Return whether a word in capitals is behind ``[``, before ``(`` or ends with a dash.
+
+    The bracket counts behind a colon and a space.
+
+    >>> [is_tag(text, 2, 6) for text in (b" [HPUB 7]", b"  SH-- ", b": PING(7)", b", PING(7)")]
+    [True, True, True, False]
+    """
+    marked = (
+        text[start - 1 : start] == b"["
+        or text[end - 1] == ord("-")
+        or (text[max(start - 2, 0) : start] == b": " and text[end : end + 1] == b"(")
+    )
+    return bool(
+        marked and _CAPITAL.search(text, start, end) and not _NO_CAPITAL.search(text, start, end)
+    )
+
+
+def is_said(text: bytes, start: int, end: int) -> bool:
+    """Return whether a word is the value of a message key: ``type:exists``, ``state="UP"``.
+
+    It is directly behind the key, alone in quotes or not, or behind ``key = ``. Words of sentences
+    are no such values.
+    """
+    quote = text[start - 1 : start]
+    at = start - (quote in _QUOTES)
+    if at < start and text[end : end + 1] != quote:
+        return False
+    if text[max(at - 3, 0) : at] == b" = ":
+        end = at - 3
+    elif at and text[at - 1 : at] in _SEPARATORS:
+        end = at - 1 - (text[at - 2 : at - 1] in _QUOTES)
+    else:
+        return False
+    begin = end
+    while begin > 0 and end - begin < MAX_KEY and text[begin - 1] not in STRUCTURE_DELIMITERS:
+        begin -= 1
+    key = text[begin:end]
+    return is_message_key(key) and key.lower() not in SENTENCE_KEYS
