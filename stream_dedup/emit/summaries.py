@@ -122,7 +122,7 @@ def variables_lines(variables: Variables | None) -> list[str]:
     error = f" (±{variables.error:.0%})" if variables.error else ""
     lines = []
     for slot in variables.slots:
-        if slot.distinct == variables.sampled or slot.slot.startswith("<timestamp>"):
+        if slot.distinct == variables.sampled or slot.slot == "<timestamp>":
             continue
         lines.append(f"{slot.slot}: {shares_text(slot)}{error}")
     return lines

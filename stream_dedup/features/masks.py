@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 
 import re2
@@ -23,10 +24,11 @@ _HEX = "[0-9A-Fa-f]"
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
 _CLOCK = "[0-2]?[0-9]:[0-5][0-9](?::[0-6][0-9](?:[.,][0-9]{1,9})?)?"
 _ZONE = "(?:Z|[+-][0-2][0-9]:?[0-5][0-9])"
+_MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _DATE = (
     "(?:[0-9]{4}[-/.][01]?[0-9][-/.][0-3]?[0-9]|[0-3]?[0-9][-/.][01]?[0-9][-/.][0-9]{4}"
     "|(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? +)?"
-    "(?:[0-3]?[0-9][ /-])?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+    f"(?:[0-3]?[0-9][ /-])?{_MONTH}[a-z]*"
     "(?:[ /-]+[0-9]{1,4})?)"
 )
 
@@ -53,6 +55,25 @@ NAMED: Mapping[str, str] = MappingProxyType(
     }
 )
 """The named masks, in the order in which they are tried."""
+
+_SHORT_DATE = (
+    "(?:(?:[0-9]{2}[-/])?[01][0-9][-/][0-3][0-9]|[0-9]{2}[01][0-9][0-3][0-9])"  # with a year or not
+)
+
+SHOWN: Mapping[str, str] = MappingProxyType(
+    {
+        **NAMED,
+        "timestamp": (
+            rf"\b{_SHORT_DATE} {{1,2}}[0-2]?[0-9]:[0-5][0-9]:[0-6][0-9](?:[.,][0-9]{{1,9}})?"
+            rf"(?: ?{_ZONE})?\b"
+            rf"|\b{_MONTH}[a-z]* {{1,2}}[0-3]?[0-9],? [12][0-9]{{3}} {_CLOCK}(?: ?{_ZONE})?\b"
+            rf"|{NAMED['timestamp']}"
+        ),
+    }
+)
+"""The masks of the patterns that people read. They name more forms of times than those that recipes
+ask for: ``11-24 16:00:00``, ``25/11/24 16:00:00``, ``Nov 24 2026 16:00:00``. What a recipe's mask
+matches is part of fingerprints, so it stays."""
 
 
 def compile_pattern(pattern: str, *, max_mem: int = 16 << 20) -> re2._Regexp:
@@ -106,6 +127,21 @@ class Masker:
 
     def _name_of(self, match: re2._Match) -> bytes:
         return self._names[bisect_right(self._first_group, match.lastindex) - 1]
+
+
+def without_time(text: bytes) -> bytes:
+    """Return a text without a time at its beginning, and without what is between both.
+
+    >>> without_time(b"Nov 24 16:00:00 atlas"), without_time(b"atlas")
+    (b'atlas', b'atlas')
+    """
+    found = _timestamp().match(text)
+    return text[found.end() :].lstrip(b" \t,:;|)]}") if found else text
+
+
+@cache
+def _timestamp() -> re2._Regexp:
+    return compile_pattern(SHOWN["timestamp"])
 
 
 def named(names: Collection[str]) -> list[tuple[str, str]]:

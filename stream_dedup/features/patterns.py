@@ -19,7 +19,7 @@ import msgspec
 
 from stream_dedup.features.folding import SYMBOLS
 from stream_dedup.features.lines import LineReader, Reading, learned_words
-from stream_dedup.features.masks import NAMED, Masker, named
+from stream_dedup.features.masks import SHOWN, Masker
 from stream_dedup.features.outcome_fields import (
     CLOSES,
     OPENS,
@@ -130,7 +130,7 @@ class Patterns:
         self._takes_outcomes = takes_outcomes(recipe)
         self._takes_levels = "level" in recipe.match.variants
         self._delimiters = recipe.delimiters
-        self._namer = Masker(sorted(named(NAMED), key=_is_hex))  # long numbers are not hex
+        self._namer = Masker(sorted(SHOWN.items(), key=_is_hex))  # long numbers are not hex
         self._named = lru_cache(_NAMES_KEPT)(self._name)
 
     def pattern(self, value: bytes, document: object = None, learned: int = 0) -> str:

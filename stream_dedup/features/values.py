@@ -33,6 +33,7 @@ from math import sqrt
 from operator import itemgetter
 
 from stream_dedup.features.lines import LineReader, learned_words
+from stream_dedup.features.masks import without_time
 from stream_dedup.features.outcome_fields import split
 from stream_dedup.features.patterns import Patterns, readable
 from stream_dedup.features.recipe import MAX_LEARNED_WORDS, Recipe
@@ -49,6 +50,7 @@ MAX_VALUES = 5
 MAX_VALUE = 64
 """Characters of a value."""
 
+_TIME, _BEHIND_TIME = "<timestamp>", " \t,:;|)]}"
 _MAX_BYTES = 2_048
 _CERTAIN = 1.96
 
@@ -210,6 +212,8 @@ class Slots:
     def describe(self, sample: Iterable[bytes], events: int) -> Variables | None:
         """Count the values in a sample; None if there are none. What is always empty is left out.
 
+        Of a time and what is beside it (``<timestamp> <*>``: a host), the time is left out.
+
         Args:
             sample: values of events, chosen at random, none twice.
             events: how many it was chosen from.
@@ -217,10 +221,11 @@ class Slots:
         rows = [values for values in map(self.values, sample) if values is not None]
         count = len(rows)
         described: list[SlotValues] = []
-        for name, column in zip(self.names, zip(*rows, strict=True), strict=False):
+        for slot, column in zip(self.names, zip(*rows, strict=True), strict=False):
             if len(described) == MAX_SLOTS:
                 break
-            counted = Counter(column)
+            name = slot if slot == _TIME else slot.removeprefix(_TIME).lstrip(_BEHIND_TIME)
+            counted = Counter(column if name == slot else map(without_time, column))
             if counted.keys() == {b""}:
                 continue
             commonest = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:MAX_VALUES]

@@ -116,3 +116,14 @@ def test_any_bytes_can_be_read(first: bytes, event: bytes, learned: int) -> None
     assert own is None or len(own) == len(slots.names)
     found = slots.describe([first, event], 2)
     assert found is None or found.sampled <= 2
+
+
+def test_hosts_beside_times_are_counted_without_them() -> None:
+    slots = READER.slots(SESSION, ALICE)
+    hosts = (b"atlas", b"zeus", b"atlas", b"node-7")
+    line = b"Nov 23 10:52:%02d %b su[%d]: session closed for user bob by (uid=0)"
+    described = slots.describe([line % (n, host, n) for n, host in enumerate(hosts)], 4)
+    assert described is not None
+    assert described.slots[0] == SlotValues(
+        "<*>", (("atlas", 0.5), ("node-7", 0.25), ("zeus", 0.25)), 3
+    )
