@@ -21,6 +21,8 @@ pytest_plugins = ["tests.services.fixtures"]
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # by nohup; processes inherit it
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+os.environ.pop("COLUMNS", None)  # processes of pytest-xdist have it; it cuts tables
+
 settings.register_profile(
     "usual",
     max_examples=USUAL_EXAMPLES,

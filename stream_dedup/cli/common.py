@@ -52,6 +52,9 @@ LINE_EVERY_S = 30.0
 MAX_SHOWN = 60
 """Characters shown of a feature."""
 
+UNCUT = 1_000_000
+"""Width of a table that is not cut."""
+
 MAX_NAMES = 3
 """Inputs that are named together."""
 
@@ -478,15 +481,17 @@ class _Console(Console):
 
 
 def console(*, err: bool = False) -> Console:
-    """Standard output for tables: as wide as the terminal, or wide enough for files and pipes.
+    """Standard output for tables: as wide as the terminal, or as COLUMNS says.
 
-    As a context manager it writes everything at its end, at once.
+    In files and pipes without COLUMNS nothing is cut or broken. As a context manager it writes
+    everything at its end, at once.
 
     Args:
         err: whether to write to standard error instead.
     """
     stream = sys.stderr if err else sys.stdout
-    return _Console(stderr=err, highlight=False, width=None if stream.isatty() else 120)
+    fits = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return _Console(stderr=err, highlight=False, width=None if fits else UNCUT)
 
 
 def write_whole(out: BinaryIO, data: bytes) -> None:

@@ -107,7 +107,6 @@ def run(command: str, port: int) -> str:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "LC_ALL": "C.UTF-8",
             "TZ": "UTC",
-            "COLUMNS": "100",
             "STREAM_DEDUP_REDIS": f"redis://127.0.0.1:{port}",
         },
         stdin=subprocess.DEVNULL,

@@ -14,11 +14,8 @@ from stream_dedup.cli.common import console, write_whole
 from stream_dedup.clock import US_PER_S
 from stream_dedup.emit.summaries import iso_time
 
-WIDTH = 160
-"""Characters of a table in files and pipes."""
-
 LEAST_WIDTH = 140
-"""Of a table on a terminal."""
+"""Characters of a table."""
 
 Row = tuple[str, str]
 
@@ -67,7 +64,7 @@ def print_table(title: str, names: Sequence[str], rows: Iterable[Sequence[str]])
         table.add_row(*map(Text, cells), Text(end, overflow="ellipsis", no_wrap=True))
     out = console()
     # A narrow terminal breaks the lines; ids that are cut short would be of no use.
-    out.width = max(out.width, LEAST_WIDTH) if sys.stdout.isatty() else WIDTH
+    out.width = max(out.width, LEAST_WIDTH)
     out.print(table)
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.cli.common import parse_duration, recipe_of, run_async
+from stream_dedup.cli.main import cli
 from stream_dedup.clustering.windows import FOREVER_US
 from stream_dedup.errors import RecipeError
 
@@ -154,3 +157,31 @@ def test_an_interrupt_is_raised_also_if_the_work_is_done() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_async(work())
+
+
+# ---------------------------------------------------------------- tables
+
+
+LONG = " ".join("goes on and on until it is too long for a terminal".split() * 4)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    path = tmp_path / "app.log"
+    path.write_text(f"{LONG}\n{LONG}\n")
+    return str(path)
+
+
+def stats(log: str, columns: str | None) -> str:
+    arguments = ["dedup", "--stats", log]
+    return CliRunner().invoke(cli, arguments, env={"COLUMNS": columns}).stderr
+
+
+def test_a_pattern_in_a_pipe_is_whole(log: str) -> None:
+    assert f" {LONG} " in stats(log, columns=None)
+
+
+def test_columns_bounds_tables_in_pipes(log: str) -> None:
+    *_, row, bottom = stats(log, columns="70").splitlines()
+    assert (len(row), len(bottom)) == (70, 70)
+    assert "… " in row
