@@ -137,7 +137,7 @@ class RedisPlace:
 def _place(options: dict[str, Any]) -> Place:
     file, namespace = options["file"], options["namespace"]
     if bool(file) == bool(namespace):
-        raise click.UsageError("where are the rules? give --file FILE or --namespace NAME")
+        raise click.UsageError("where are the rules? give --rules FILE or --namespace NAME")
     return FilePlace(file) if file else RedisPlace(namespace, options["options"])
 
 
@@ -150,7 +150,12 @@ def _read(options: dict[str, Any]) -> RuleBook:
 def place_options(function: F) -> F:
     """Add the options that say where rules are."""
     file = click.option(
-        "--file", metavar="FILE", shell_complete=complete_file, help="Rules in a TOML file."
+        "--rules",
+        "--file",  # its only name once
+        "file",
+        metavar="FILE",
+        shell_complete=complete_file,
+        help="Rules in a TOML file.",
     )
     namespace = click.option(
         "-n", "--namespace", metavar="NAME", help="Rules of workers: their namespace in Redis."
@@ -216,12 +221,12 @@ def rules() -> None:
     an event, the one with the most words decides. Keeping apart is stronger than merging; rules
     that contradict each other are refused.
 
-    Rules are in a file (--file), which dedup reads with --rules, or in the namespace of workers
-    (--namespace), which take them up within two seconds. Of two people who change the rules of a
-    namespace at the same time, neither overwrites what the other has done.
+    Rules are in a file (--rules), which dedup reads with the same option, or in the namespace of
+    workers (--namespace), which take them up within two seconds. Of two people who change the rules
+    of a namespace at the same time, neither overwrites what the other has done.
 
     \b
-    stream-dedup rules add merge "job <*> ended" "task <*> ended" --file rules.toml
+    stream-dedup rules add merge "job <*> ended" "task <*> ended" --rules rules.toml
     stream-dedup dedup --rules rules.toml app.log
     stream-dedup rules import rules.toml --namespace logs
     stream-dedup rules audit --namespace logs

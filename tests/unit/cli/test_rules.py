@@ -12,6 +12,8 @@ from stream_dedup.errors import RecipeError, RuleConflict, RuleError
 
 LINES = "job 1 ended now\ntask 2 is over here\njob 3 ended now\n"
 
+NAMES = ("--rules", "--file")
+
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli, list(arguments), catch_exceptions=False)
@@ -25,7 +27,7 @@ def log(tmp_path: Path) -> str:
 
 
 def add(file: Path, *arguments: str) -> None:
-    run("rules", "add", *arguments, "--file", str(file), "--author", "ann")
+    run("rules", "add", *arguments, "--rules", str(file), "--author", "ann")
 
 
 @pytest.fixture
@@ -76,12 +78,12 @@ def test_a_kept_pattern_is_muted_only_after_an_undo(file: Path) -> None:
     add(file, "keep", "job <*> ended now", "--per-minute", "2")
     with pytest.raises(RuleConflict, match="keep and mute limit one pattern") as raised:
         add(file, "mute", "job <number> ended now")
-    (rule,) = json.loads(run("rules", "list", "--format", "json", "--file", str(file)).output)
+    (rule,) = json.loads(run("rules", "list", "--format", "json", "--rules", str(file)).output)
 
     assert rule["per_minute"] == 2
     assert rule["id"] in raised.value.rules
-    assert "2 a minute" in run("rules", "list", "--file", str(file)).output
-    run("rules", "undo", rule["id"], "--file", str(file))
+    assert "2 a minute" in run("rules", "list", "--rules", str(file)).output
+    run("rules", "undo", rule["id"], "--rules", str(file))
     add(file, "mute", "job <number> ended now")
 
 
@@ -92,15 +94,22 @@ def test_summaries_have_the_name_of_their_pattern(file: Path, log: str) -> None:
     assert "(ends) job" in found.output
 
 
+def test_file_is_another_name_of_the_option(file: Path) -> None:
+    add(file, "mute", "job <*> ended now")
+    for command in ("list", "audit", "export"):
+        by_rules, by_file = (run("rules", command, name, str(file)) for name in NAMES)
+        assert (by_file.exit_code, by_file.output) == (0, by_rules.output)
+
+
 def test_list_undo_and_audit_tell_who_and_why(file: Path) -> None:
     add(file, "mute", "job <*> ended now", "--reason", "noise")
-    (rule,) = json.loads(run("rules", "list", "--format", "json", "--file", str(file)).output)
-    undone = run("rules", "undo", rule["id"], "--file", str(file), "--author", "bob")
+    (rule,) = json.loads(run("rules", "list", "--format", "json", "--rules", str(file)).output)
+    undone = run("rules", "undo", rule["id"], "--rules", str(file), "--author", "bob")
 
     assert (rule["author"], rule["reason"], rule["undone"]) == ("ann", "noise", None)
     assert undone.output == f"undone: {rule['id']}\n"
-    assert run("rules", "list", "--file", str(file)).output == ""
-    audit = run("rules", "audit", "--file", str(file)).output
+    assert run("rules", "list", "--rules", str(file)).output == ""
+    audit = run("rules", "audit", "--rules", str(file)).output
     assert " add by ann: noise\n" in audit
     assert " undo by bob\n" in audit
 
@@ -108,8 +117,8 @@ def test_list_undo_and_audit_tell_who_and_why(file: Path) -> None:
 def test_nothing_of_a_pattern_reaches_the_terminal_raw(file: Path) -> None:
     add(file, "mute", "job \x1b[2J ended\rnow")
 
-    assert "\x1b" not in run("rules", "list", "--file", str(file)).output
-    assert "\r" not in run("rules", "audit", "--file", str(file)).output
+    assert "\x1b" not in run("rules", "list", "--rules", str(file)).output
+    assert "\r" not in run("rules", "audit", "--rules", str(file)).output
 
 
 def test_a_rule_that_contradicts_another_is_not_written(file: Path) -> None:
@@ -127,20 +136,20 @@ def test_check_and_import_read_a_file(file: Path, tmp_path: Path) -> None:
 
     assert run("rules", "check", str(file)).output == "1 rules act, 0 were undone\n"
     for expected in ("1 added, 0 undone\n", "0 added, 0 undone\n"):
-        assert run("rules", "import", str(file), "--file", str(other)).output == expected
-    assert run("rules", "export", "--file", str(other)).output == file.read_text()
+        assert run("rules", "import", str(file), "--rules", str(other)).output == expected
+    assert run("rules", "export", "--rules", str(other)).output == file.read_text()
 
 
 @pytest.mark.parametrize("command", ["check", "import"])
 def test_a_file_that_is_not_there_is_named(command: str, file: Path) -> None:
-    arguments = ["--file", str(file)] if command == "import" else []
+    arguments = ["--rules", str(file)] if command == "import" else []
     with pytest.raises(RuleError, match=r"nowhere\.toml: cannot be read"):
         run("rules", command, "nowhere.toml", *arguments)
 
 
 def test_explain_names_the_rules_that_act(file: Path) -> None:
     add(file, "merge", "job <*> ended now", "task <*> is over here", "--reason", "one program")
-    (rule,) = json.loads(run("rules", "list", "--format", "json", "--file", str(file)).output)
+    (rule,) = json.loads(run("rules", "list", "--format", "json", "--rules", str(file)).output)
     lines = ("job 1 ended now", "task 2 is over here")
     plain = run("explain", *lines)
     ruled = run("explain", "--rules", str(file), *lines)
@@ -154,12 +163,12 @@ def test_explain_names_the_rules_that_act(file: Path) -> None:
 @pytest.mark.parametrize("command", ["list", "audit", "export"])
 def test_a_file_that_is_not_there_is_not_a_file_without_rules(file: Path, command: str) -> None:
     with pytest.raises(RuleError, match="No such file"):
-        run("rules", command, "--file", str(file))
+        run("rules", command, "--rules", str(file))
 
 
 def test_a_pattern_that_no_event_matches_is_named(file: Path) -> None:
     added = run(
-        "rules", "add", "never_merge", "job 7 of web ended", "job 8 ended", "--file", str(file)
+        "rules", "add", "never_merge", "job 7 of web ended", "job 8 ended", "--rules", str(file)
     )
     fitting = run(
         "rules",
@@ -168,7 +177,7 @@ def test_a_pattern_that_no_event_matches_is_named(file: Path) -> None:
         'job <*> "<path>" ended',
         "x <5xx>",
         "lease <*> days <*>:ab:cd y",
-        "--file",
+        "--rules",
         str(file),
     )
     checked = run("rules", "check", str(file))
@@ -189,7 +198,7 @@ def test_a_pattern_is_checked_by_the_recipe_that_is_given(file: Path, tmp_path: 
     recipe = tmp_path / "verbatim.toml"
     recipe.write_text("[text]\nclasses = false\n")
     pattern = "build v7 of main"
-    shown = run("rules", "add", "mute", pattern, "--file", str(file))
+    shown = run("rules", "add", "mute", pattern, "--rules", str(file))
     literal = run("rules", "check", str(file), "--recipe", str(recipe))
 
     assert "for 'v7'" in shown.stderr
@@ -198,6 +207,6 @@ def test_a_pattern_is_checked_by_the_recipe_that_is_given(file: Path, tmp_path: 
 
 def test_a_rule_is_not_added_if_its_recipe_is_unknown(file: Path) -> None:
     with pytest.raises(RecipeError):
-        run("rules", "add", "mute", "build of main", "--file", str(file), "--recipe", "nowhere")
+        run("rules", "add", "mute", "build of main", "--rules", str(file), "--recipe", "nowhere")
 
     assert not file.exists()

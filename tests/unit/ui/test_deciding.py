@@ -172,7 +172,7 @@ def undo_over_json(app: Application, rule: str) -> None:
 
 
 def undo_by_command(app: Application, rule: str) -> None:
-    command = ["rules", "undo", rule, "--file", str(app.rules), "--author", "bob"]
+    command = ["rules", "undo", rule, "--rules", str(app.rules), "--author", "bob"]
     CliRunner().invoke(cli, command, catch_exceptions=False)
 
 
