@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import os
 import re
@@ -32,7 +33,7 @@ from stream_dedup.cli.completion import complete_file, complete_recipe
 from stream_dedup.cli.terminal import escaped_json, note, wants_colour
 from stream_dedup.clock import SystemClock, monotonic_s
 from stream_dedup.clustering.windows import FOREVER_US
-from stream_dedup.errors import IndexRefused, IndexUnavailable
+from stream_dedup.errors import IndexRefused, IndexUnavailable, InputError
 from stream_dedup.features.patterns import readable
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
 from stream_dedup.io.timestamps import TimeFormat
@@ -530,20 +531,37 @@ def check_output(output: str, *, force: bool) -> None:
     """Check that a file can be written, before long work.
 
     Raises:
-        click.BadParameter: it cannot be written, or must not be.
+        InputError: it cannot be written.
+        click.BadParameter: it is there already.
     """
+    check_writable(output)
+    if os.path.isfile(output) and not force:  # noqa: PTH113 -- pathlib's may raise
+        problem = f"{output!r} is there already; give another name, or --force"
+        raise click.BadParameter(problem, param_hint="'--output'")
+
+
+def check_writable(output: str) -> None:
+    """Check that `whole_file` can write a file, before long work.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    if output == "-":
+        return
     place = os.path.realpath(output)
-    problem = ""
-    if not os.path.isdir(os.path.dirname(place)):  # noqa: PTH112, PTH120 -- pathlib's may raise
-        problem = "lies in no folder that is there; make it first"
-    elif os.path.lexists(place) and not os.path.isfile(place):  # noqa: PTH113 -- as above
-        problem = "is not a file; give a file's name"
-    elif os.path.lexists(place) and not force:
-        problem = "is there already; give another name, or --force"
-    elif not os.access(os.path.dirname(place), os.W_OK):  # noqa: PTH120 -- as above
-        problem = "cannot be written; check the folder's permissions"
+    folder = os.path.dirname(place)  # noqa: PTH120 -- pathlib's may raise, as below
+    if os.path.isdir(place):  # noqa: PTH112
+        problem = errno.EISDIR
+    elif os.path.exists(place) and not os.path.isfile(place):  # noqa: PTH110, PTH113 -- a device
+        problem = 0 if os.access(place, os.W_OK) else errno.EACCES
+    elif not os.path.exists(folder):  # noqa: PTH110
+        problem = errno.ENOENT
+    elif not os.path.isdir(folder):  # noqa: PTH112
+        problem = errno.ENOTDIR
+    else:
+        problem = 0 if os.access(folder, os.W_OK) else errno.EACCES
     if problem:
-        raise click.BadParameter(f"{output!r} {problem}", param_hint="'--output'")
+        raise InputError(f"{output}: cannot be written: {os.strerror(problem)}")
 
 
 def shown(text: bytes, limit: int = MAX_SHOWN) -> str:

@@ -22,6 +22,7 @@ from stream_dedup.cli.common import (
 )
 from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.group import Group
+from stream_dedup.errors import InputError
 
 if TYPE_CHECKING:
     from stream_dedup.config import Config
@@ -39,8 +40,8 @@ def config() -> None:
     Needs the extra: pip install 'stream-dedup[worker]'. A setting is taken from --set, else
     from the environment (STREAM_DEDUP__KAFKA__GROUP_ID=audit), else from the file.
 
-    Exit codes: 0 all went well; 1 check found something that prevents a worker from running; 2
-    the configuration is wrong, or a file cannot be written.
+    Exit codes: 0 all went well; 1 check found something that prevents a worker from running, or
+    init cannot write its file; 2 the configuration is wrong, or the file of init is there already.
     """
 
 
@@ -65,7 +66,7 @@ def init(output: str | None, force: bool) -> None:
     except FileExistsError as error:
         raise Failed(f"{output} is there already; give --force to write over it") from error
     except OSError as error:
-        raise Failed(f"{output} cannot be written: {error.strerror}") from error
+        raise InputError(f"{output}: cannot be written: {error.strerror}") from error
 
 
 @config.command()

@@ -44,6 +44,7 @@ from stream_dedup.clustering.windows import FILES_MAX_FUTURE_US, FOREVER_US, Win
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.emit.modes import MODES
 from stream_dedup.emit.summaries import MARK, label, variables_lines
+from stream_dedup.errors import InputError
 from stream_dedup.index.base import Limits
 from stream_dedup.io.datasets import TableFormat
 from stream_dedup.io.decoder import Times
@@ -136,14 +137,14 @@ BIN_US = 60 * US_PER_S
 )
 @click.option(
     "--html",
-    type=click.Path(dir_okay=False),
+    type=click.Path(),
     metavar="FILE",
     shell_complete=complete_file,
     help="Instead of lines, write this report to a page of HTML, which needs no other file.",
 )
 @click.option(
     "--patterns-out",
-    type=click.Path(dir_okay=False),
+    type=click.Path(),
     metavar="FILE",
     shell_complete=complete_file,
     help="Write to this file, as JSON lines, which patterns are new, spike, or have vanished. "
@@ -308,14 +309,12 @@ def _opened(path: str) -> Iterator[BinaryIO]:
     """Open the file for events about patterns, unbuffered.
 
     Raises:
-        click.BadParameter: it cannot be written.
+        InputError: it cannot be written.
     """
     try:
         file = open(path, "wb", buffering=0)  # noqa: SIM115, PTH123 -- closed below; any name
     except OSError as error:
-        raise click.BadParameter(
-            f"{path!r} cannot be written: {error.strerror}", param_hint="'--patterns-out'"
-        ) from error
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
     with file:
         yield file
 

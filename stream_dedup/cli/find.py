@@ -19,6 +19,7 @@ from rich.progress import TaskProgressColumn, TimeElapsedColumn
 from stream_dedup import signals
 from stream_dedup.cli.common import (
     Parsed,
+    check_writable,
     parse_quantity,
     progress_bar,
     recipe_of,
@@ -117,11 +118,12 @@ class FindOptions:
 
 
 _PATH = click.Path(dir_okay=False, allow_dash=True)
+_OUTPUT = click.Path(allow_dash=True)
 
 _OPTIONS = (
     click.option("-i", "--input", "input_path", type=_PATH, default="-", show_default=True,
                  metavar="FILE", help="Fingerprints, one a line; - is standard input."),
-    click.option("-o", "--output", "output_path", type=_PATH, default="-", show_default=True,
+    click.option("-o", "--output", "output_path", type=_OUTPUT, default="-", show_default=True,
                  metavar="FILE",
                  help="The file appears under this name when it is complete; - is standard "
                  "output."),
@@ -170,6 +172,7 @@ def find_options(*, distance_required: bool) -> Callable[[Callable[..., T]], Cal
                 effort=Effort(given.pop("threads"), given.pop("memory"), shard, shards),
                 quiet=given.pop("quiet"),
             )
+            check_writable(options.output)
             return command(options=options, **given)
 
         distance = click.option(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
@@ -46,16 +48,16 @@ class Storage:
         """Let nobody else write here meanwhile: where the folder is one of this machine's.
 
         Raises:
-            InputError: another process holds the lock.
+            InputError: another process holds the lock, or nothing can be written there.
         """
         path, files = self._open(LOCK)
         if files.getUri().getScheme() != "file":
             yield  # Hadoop's file systems have no locks
             return
-        files.mkdirs(path.getParent())
+        local = Path(files.makeQualified(path).toUri().getPath())
         with ExitStack() as held:  # the system releases the lock, however the process ends
             try:
-                local = Path(files.makeQualified(path).toUri().getPath())
+                local.parent.mkdir(parents=True, exist_ok=True)
                 file = held.enter_context(local.open("ab"))
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -64,7 +66,10 @@ class Storage:
                     "give another --output"
                 ) from error
             except OSError as error:
-                raise InputError(f"{self.path(LOCK)}: {error.strerror}") from error
+                # Of a file in the place of the folder, "File exists" would say little.
+                kind = errno.ENOTDIR if isinstance(error, FileExistsError) else error.errno
+                problem = os.strerror(kind or errno.EIO)
+                raise InputError(f"{self._folder}: cannot be written: {problem}") from error
             yield
 
     def path(self, name: str) -> str:

@@ -113,7 +113,7 @@ def test_init_writes_a_file_that_show_reads(tmp_path: Path) -> None:
     assert config("init", "-o", file, "--force").code == 0
     assert config("show", "-c", file).code == 0
     done = config("init", "-o", tmp_path / "nowhere" / "x")
-    assert (done.code, "cannot be written: No such file" in done.err) == (2, True)
+    assert (done.code, "cannot be written: No such file" in done.err) == (1, True)
 
 
 def test_show_names_the_origin_of_values_and_no_secrets(tmp_path: Path) -> None:

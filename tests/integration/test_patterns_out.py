@@ -106,7 +106,7 @@ def test_a_pipe_gets_its_events_while_it_is_open(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
     done = run("dedup", "--patterns-out", tmp_path / "no" / "events.jsonl", stdin=b"a line\n")
-    assert (done.code, done.out) == (2, b"")
+    assert (done.code, done.out) == (1, b"")
     assert "cannot be written: No such file or directory" in done.err
 
 

@@ -199,6 +199,15 @@ def test_spark_that_does_not_start_is_no_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in done.err
 
 
+def test_an_output_that_is_a_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    given = tmp_path / "a.log"
+    given.write_text("a line\n")
+    for out in (given, given / "out"):
+        with pytest.raises(InputError) as raised:
+            backfill(spark, out, given)
+        assert str(raised.value) == f"{out}: cannot be written: Not a directory"
+
+
 def test_ids_that_are_null_or_repeated_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     nulls = table(tmp_path / "nulls.parquet", id=[1, None], body=["text", "other"])
     assert "rows without an id" in refusal(spark, tmp_path, nulls, id="id")
