@@ -24,6 +24,7 @@ from stream_dedup.errors import (
 )
 from stream_dedup.io.base import Records
 from stream_dedup.model import Partition
+from stream_dedup.units import counted
 from stream_dedup.worker.context import Context
 from stream_dedup.worker.output import InvalidEventMonitor, OutputBuilder
 from stream_dedup.worker.partition import PartitionProcessor, PartitionState, State, Wakeups
@@ -95,6 +96,12 @@ class Assignment:
         return self._processors.keys() | self._reopening
 
     @property
+    def waits_for_group(self) -> bool:
+        """Whether the group is still to assign partitions, be it none."""
+        unassigned = self.rebalancing or not self.assigned_once.is_set()
+        return unassigned and not self._stopping
+
+    @property
     def events_delivered(self) -> int:
         """Events delivered since the start."""
         return self._closed_delivered + sum(state.events_delivered for state in self)
@@ -123,7 +130,14 @@ class Assignment:
     async def assigned(self, partitions: Sequence[Partition]) -> None:
         """Open partitions; see `io.base.RebalanceListener`."""
         name = self._context.config.name
-        log.info("pipeline %s: %d partitions are assigned", name, len(partitions))
+        if partitions:
+            verb = "is" if len(partitions) == 1 else "are"
+            log.info(
+                "pipeline %s: %s %s assigned", name, counted(len(partitions), "partition"), verb
+            )
+        else:
+            group = self._context.config.group_id
+            log.info("pipeline %s: other members of group %s have all partitions", name, group)
         self._context.metrics.add("rebalances_total", pipeline=name)
         self._reopening.difference_update(partitions)
         if not self._stopping:  # a worker that stops must not fence the next owner
@@ -141,7 +155,9 @@ class Assignment:
             self._failures.pop(partition, None)
         found = [each for each in map(self._processors.get, partitions) if each is not None]
         if found:
-            log.info("pipeline %s: %d are revoked", self._context.config.name, len(found))
+            verb = "is" if len(found) == 1 else "are"
+            revoked = counted(len(found), "partition")
+            log.info("pipeline %s: %s %s revoked", self._context.config.name, revoked, verb)
             await self._drain(found)
             for processor in found:
                 await self._close(processor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +19,9 @@ from stream_dedup.worker.context import Context
 from stream_dedup.worker.partition import PartitionState, State
 from stream_dedup.worker.summaries import SummaryEmitter
 from stream_dedup.worker.telemetry.progress import REASONS, Progress
+from stream_dedup.worker.telemetry.waiting import Waiting
+
+log = logging.getLogger(__name__)
 
 ENDS_EVERY_S = 2.0
 """How often the broker is asked for the ends of the partitions: one request to each broker, and
@@ -68,6 +72,7 @@ class MetricsReporter:
         self._resets = self._refused_commits = 0
         self._lags: dict[Partition, int] = {}
         self._size: IndexSize | None = None
+        self._waiting = Waiting()
         worker = context.worker
         self._progress = Progress(
             {
@@ -138,6 +143,7 @@ class MetricsReporter:
         metrics, name = self._context.metrics, self._context.config.name
         self._report_decisions()
         self._report_progress(monotonic_s())
+        self._log_waiting(monotonic_s())
         states = list(self._assignment)
         metrics.set("backlog_events", sum(state.events for state in states), pipeline=name)
         metrics.set("assigned_partitions", _open(states), pipeline=name)
@@ -174,6 +180,21 @@ class MetricsReporter:
                 context.not_ready(step, stalled.reason(step))
             else:
                 context.ready(step)
+
+    def _log_waiting(self, now_s: float) -> None:
+        """Log now and then that the group has assigned nothing yet."""
+        if self._waiting.due(self._assignment.waits_for_group, now_s):
+            config = self._context.config
+            log.info(
+                "pipeline %s: has waited %.0f s for group %s to assign partitions of %s; the group "
+                "waits for its other members: for one that was killed until "
+                "kafka.session_timeout_s is over, for one that is busy until "
+                "kafka.max_poll_interval_s is over",
+                config.name,
+                self._waiting.for_s,
+                config.group_id,
+                ", ".join(config.topics),
+            )
 
     # ------------------------------------------------------------ what the broker knows
 

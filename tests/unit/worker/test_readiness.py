@@ -15,7 +15,7 @@ from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.model import Partition
 from stream_dedup.worker import assignment
 from stream_dedup.worker.pipeline import Pipeline
-from stream_dedup.worker.telemetry import reporter
+from stream_dedup.worker.telemetry import reporter, waiting
 from stream_dedup.worker.telemetry.health import START
 from tests.memory_broker import MemoryConsumer
 from tests.unit.worker.test_pipeline import LINES, QUICK, Rig, run, wait_until
@@ -96,6 +96,30 @@ def test_an_idle_pipeline_stays_ready(rig: Rig) -> None:
             assert await watch(pipeline) == {True}
             assert rig.metrics.value("stalled_seconds") == 0
             assert rig.metrics.value("lag_events") == 0
+
+    run(scenario())
+
+
+def test_a_wait_for_the_group_is_logged(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(waiting, "FIRST_S", 0.1)
+    caplog.set_level("INFO")
+    said = "to assign partitions of in; the group waits for its other members"
+
+    async def scenario() -> None:
+        async with running(rig) as pipeline:
+            source: Any = pipeline.context.source
+            partitions = list(source.assigned)
+            assert said not in caplog.text
+            await source.revoke()
+            await until(lambda: said in caplog.text)
+            await source.assign(partitions)
+            caplog.clear()
+            await asyncio.sleep(WATCHED_S)
+            assert caplog.text == ""
+            await source.assign([])
+            assert "pipeline main: other members of group" in caplog.text
 
     run(scenario())
 
