@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,6 +25,7 @@ from stream_dedup.kafka.producer import KafkaProducer
 from stream_dedup.listening import HostNames
 from stream_dedup.metrics import Metrics
 from stream_dedup.retries import with_retries
+from stream_dedup.units import counted
 from stream_dedup.worker.app import StopRequest, run_every_second, run_pipelines
 from stream_dedup.worker.context import Context, RulesSource, log, no_step
 from stream_dedup.worker.http import HttpServer, Pages
@@ -32,7 +33,7 @@ from stream_dedup.worker.pipeline import Pipeline
 from stream_dedup.worker.telemetry.health import Health
 from stream_dedup.worker.telemetry.logs import configure
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
-from stream_dedup.worker.telemetry.snapshots import RecentMetrics
+from stream_dedup.worker.telemetry.snapshots import RecentMetrics, Snapshot
 from stream_dedup.worker.telemetry.status_line import Status, StatusLine
 from stream_dedup.worker.telemetry.status_page import StatusPage
 from stream_dedup.worker.telemetry.tracing import Traces
@@ -84,6 +85,7 @@ async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: St
     http = HttpServer(config.http.host, config.http.port, pages)
     http.start()
     pipelines: list[Pipeline] = []
+    started_s = monotonic_s()
 
     def show_status() -> None:
         not_ready = next((f"waits: {reason.name}" for reason in health.reasons()), "")
@@ -108,11 +110,31 @@ async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: St
             async with connect_redis(config) as server:
                 if await signals.ended_before(stop, make_pipelines(server)):
                     await run_pipelines(pipelines, health, stop, once=once)
+                    _log_totals(pipelines, metrics.snapshot(), monotonic_s() - started_s)
     finally:
         every_second.cancel()
         await asyncio.to_thread(http.stop)
         if telemetry is not None:
             await asyncio.to_thread(telemetry.stop)
+
+
+def _log_totals(pipelines: Sequence[Pipeline], totals: Snapshot, seconds: float) -> None:
+    """Log what each pipeline has done since the start."""
+    for pipeline in pipelines:
+        name, stats = pipeline.context.config.name, pipeline.stats()
+        summaries = round(totals.value("outputs_total", pipeline=name, kind="summary"))
+        dead_letters = round(totals.value("dead_letters_total", pipeline=name))
+        log.info(
+            "pipeline %s: ended after %.1f s: %s, %s, %s, %s not compared; %s, %s",
+            name,
+            seconds,
+            counted(stats.delivered, "event"),
+            counted(stats.counts.new, "new cluster"),
+            counted(stats.counts.duplicates, "duplicate"),
+            f"{sum(stats.counts.passed.values()):,}",
+            f"{summaries:,} {'summary' if summaries == 1 else 'summaries'}",
+            counted(dead_letters, "dead letter"),
+        )
 
 
 def make_telemetry(config: Config, metrics: PrometheusMetrics) -> Telemetry | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import threading
 import time
@@ -403,6 +404,25 @@ def test_a_broker_that_refuses_the_worker_ends_it(
     assert PASSWORD not in done.err
 
 
+# ------------------------------------------------------------ totals
+
+
+def test_the_last_line_has_the_totals(trial: Trial) -> None:
+    trial.write([*(b"disk %d is full" % number for number in range(4)), b"{}"])
+    done = trial.once()
+    assert done.code == 0, done.err
+    expected = (
+        r"pipeline main: ended after [0-9.]+ s: 5 events, 1 new cluster, 3 duplicates, "
+        r"1 not compared; [0-9]+ summar(y|ies), 1 dead letter"
+    )
+    assert re.fullmatch(expected, logged(done.err)["event"]), done.err
+    with trial.worker() as worker:
+        wait_for(worker.ready, "it is ready")
+        worker.signal(signal.SIGTERM)
+        assert worker.end() == 0
+        assert ": 0 events, " in logged(worker.log)["event"]
+
+
 # ------------------------------------------------------------ refusals
 
 
@@ -413,6 +433,12 @@ def test_a_missing_topic_is_named(trial: Trial, key: str) -> None:
     assert done.code == 1
     assert last_line(done).startswith("stream-dedup: no such topic: no-such-topic")
     assert "create it" in last_line(done)
+
+
+def logged(text: str) -> dict[str, str]:
+    """The last line of a log in JSON."""
+    found: dict[str, str] = json.loads(text.splitlines()[-1])
+    return found
 
 
 def test_another_recipe_than_that_of_the_namespace_is_refused(trial: Trial) -> None:
