@@ -14,7 +14,13 @@ from stream_dedup import __version__, signals
 from stream_dedup.clock import Clock, SystemClock, monotonic_s
 from stream_dedup.config import Config, PipelineConfig
 from stream_dedup.engine.engine import Engine
-from stream_dedup.errors import ConfigError, ConfigProblem, IndexUnavailable
+from stream_dedup.errors import (
+    ConfigError,
+    ConfigProblem,
+    IndexUnavailable,
+    StreamDedupError,
+    WorkerEnded,
+)
 from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.index.base import Index
 from stream_dedup.index.memory import MemoryIndex
@@ -66,10 +72,19 @@ def run_worker(config: Config, *, once: bool = False) -> None:
 
     Raises:
         StreamDedupError: it cannot go on.
+        WorkerEnded: the same, where the log is JSON: its last line is the error then.
     """
     tune()
-    with configure(config.log.format, config.log.level) as logs, StatusLine() as line:
-        asyncio.run(_run(config, once=once, tick=logs.tick, line=line))
+    with configure(config.log.format, config.log.level) as logs:
+        try:
+            with StatusLine() as line:
+                asyncio.run(_run(config, once=once, tick=logs.tick, line=line))
+        except StreamDedupError as error:
+            if not logs.as_json:
+                raise
+            logs.log_repeated()
+            log.critical("%s", error)
+            raise WorkerEnded from error
 
 
 async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: StatusLine) -> None:

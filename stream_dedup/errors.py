@@ -8,6 +8,7 @@
     ├── RuleError                a rule about patterns is wrong; names place, key and remedy
     │   └── RuleConflict         it contradicts other rules; names them
     ├── RulesChanged             somebody else changed the rules meanwhile; look and try again
+    ├── WorkerEnded              a worker has ended by the error that is its cause; its log has it
     ├── InputError               a file cannot be read, or an option does not fit it
     ├── StateError               a saved state cannot be loaded; names file, problem and remedy
     ├── ProtocolError            the methods of an index were called in a wrong order: a bug
@@ -119,6 +120,10 @@ class RuleConflict(RuleError):  # noqa: N818 -- says what it is
 
 class RulesChanged(StreamDedupError):  # noqa: N818 -- as above
     """The rules were changed by somebody else after they were read; nothing was written."""
+
+
+class WorkerEnded(StreamDedupError):  # noqa: N818 -- its cause is the error
+    """A worker has ended by the error that is the cause; its log says so already."""
 
 
 class InputError(StreamDedupError):

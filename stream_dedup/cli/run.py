@@ -10,7 +10,9 @@ from stream_dedup.cli.common import (
     set_config_option,
     worker_extra,
 )
-from stream_dedup.errors import ConfigError, StreamDedupError
+from stream_dedup.errors import ConfigError, StreamDedupError, WorkerEnded
+
+EXIT_CONFIG = 2
 
 
 class Stopped(click.ClickException):
@@ -27,7 +29,8 @@ class Stopped(click.ClickException):
 @config_option
 @set_config_option
 @click.option("--once", is_flag=True, help="Read to the ends that the topics have now, then stop.")
-def run(file: str | None, settings: tuple[str, ...], once: bool) -> None:
+@click.pass_context
+def run(ctx: click.Context, file: str | None, settings: tuple[str, ...], once: bool) -> None:
     """Merge near-duplicates of Kafka topics.
 
     Reads the topics of every pipeline in the configuration, decides each event against the index,
@@ -38,7 +41,7 @@ def run(file: str | None, settings: tuple[str, ...], once: bool) -> None:
     http://127.0.0.1:9464 (http.host, http.port).
 
     Exit codes: 0 stopped by a signal, or at the end with --once; 1 stopped by an error, which the
-    last line names; 2 the configuration is wrong.
+    last line names, in JSON if log.format says so; 2 the configuration is wrong.
 
     \b
     stream-dedup config init -o stream-dedup.toml
@@ -50,6 +53,8 @@ def run(file: str | None, settings: tuple[str, ...], once: bool) -> None:
     config = load_config(file, settings).config
     try:
         run_worker(config, once=once)
+    except WorkerEnded as error:
+        ctx.exit(EXIT_CONFIG if isinstance(error.__cause__, ConfigError) else Stopped.exit_code)
     except ConfigError:
         raise
     except StreamDedupError as error:

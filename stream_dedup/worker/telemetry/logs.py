@@ -63,7 +63,8 @@ def configure(
     colours = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     handler = _Handler(_formatter(people=people, colours=colours), stream, now_s)
     own = {**dict.fromkeys(QUIET, "warning"), **(levels or {})}
-    return Logs(handler, _number(level), {name: _number(each) for name, each in own.items()})
+    levels_set = {name: _number(each) for name, each in own.items()}
+    return Logs(handler, _number(level), levels_set, as_json=not people)
 
 
 def is_terminal(stream: IO[str] | None) -> bool:
@@ -80,9 +81,16 @@ def context(**fields: object) -> AbstractContextManager[None]:
 
 
 class Logs:
-    """The configured log. As a context manager, it closes itself."""
+    """The configured log. As a context manager, it closes itself.
 
-    def __init__(self, handler: _Handler, level: int, levels: dict[str, int]) -> None:
+    Attributes:
+        as_json: whether its lines are JSON.
+    """
+
+    def __init__(
+        self, handler: _Handler, level: int, levels: dict[str, int], *, as_json: bool
+    ) -> None:
+        self.as_json = as_json
         self._handler = handler
         root = logging.getLogger()
         self._before = root.handlers[:], root.level
@@ -97,9 +105,13 @@ class Logs:
         """Log due repetitions. Without this call, the next line does."""
         self._handler.log_repeated()
 
+    def log_repeated(self) -> None:
+        """Log all repetitions, so that the next line is the last one."""
+        self._handler.log_repeated(all_of_them=True)
+
     def close(self) -> None:
         """Log all repetitions, and restore the loggers as they were."""
-        self._handler.log_repeated(all_of_them=True)
+        self.log_repeated()
         logging.captureWarnings(capture=False)
         root = logging.getLogger()
         if self._handler in root.handlers:

@@ -174,8 +174,12 @@ def command(*args: str, within_s: float = END_S) -> Done:
 
 
 def last_line(done: Done) -> str:
-    """The last line of a command's errors."""
-    return done.err.splitlines()[-1]
+    """The last line of a command's errors; of a line of its log the message."""
+    line = done.err.splitlines()[-1]
+    if not line.startswith("{"):
+        return line
+    logged: dict[str, str] = json.loads(line)
+    return logged["event"]
 
 
 def text_headers(record: Record) -> dict[str, str]:
