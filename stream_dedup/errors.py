@@ -43,6 +43,12 @@ class StreamDedupError(Exception):
     """Base of every error that this package raises on purpose."""
 
 
+def _sentence(place: str, key: str, problem: str, remedy: str) -> str:
+    """Return one line that names a wrong setting."""
+    where = f"{place}: {key}" if key else place
+    return f"{where}: {problem}; {remedy}" if remedy else f"{where}: {problem}"
+
+
 class RecipeError(StreamDedupError):
     """A recipe is wrong.
 
@@ -51,11 +57,10 @@ class RecipeError(StreamDedupError):
         key: dotted path of the setting; empty for the file as a whole.
     """
 
-    def __init__(self, file: str, key: str, problem: str, remedy: str) -> None:
+    def __init__(self, file: str, key: str, problem: str, remedy: str = "") -> None:
         self.file = file
         self.key = key
-        place = f"{file}: {key}" if key else file
-        super().__init__(f"{place}: {problem}; {remedy}")
+        super().__init__(_sentence(file, key, problem, remedy))
 
 
 class ConfigProblem(NamedTuple):
@@ -65,7 +70,7 @@ class ConfigProblem(NamedTuple):
         place: the file, environment variable or flag that gave the value.
         key: dotted path of the setting; empty for the place as a whole.
         problem: what is wrong.
-        remedy: what to do about it.
+        remedy: what to do about it; empty where the problem says it.
     """
 
     place: str
@@ -75,8 +80,7 @@ class ConfigProblem(NamedTuple):
 
     def __str__(self) -> str:
         """One line."""
-        place = f"{self.place}: {self.key}" if self.key else self.place
-        return f"{place}: {self.problem}; {self.remedy}"
+        return _sentence(*self)
 
 
 class ConfigError(StreamDedupError):
@@ -97,13 +101,16 @@ class RuleError(StreamDedupError):
     Attributes:
         place: the rule, or the file.
         key: the setting; empty for the place as a whole.
+        problem: what is wrong.
+        remedy: what to do about it; empty where the problem says it.
     """
 
-    def __init__(self, place: str, key: str, problem: str, remedy: str) -> None:
+    def __init__(self, place: str, key: str, problem: str, remedy: str = "") -> None:
         self.place = place
         self.key = key
-        where = f"{place}: {key}" if key else place
-        super().__init__(f"{where}: {problem}; {remedy}")
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(_sentence(place, key, problem, remedy))
 
 
 class RuleConflict(RuleError):  # noqa: N818 -- says what it is

@@ -114,7 +114,7 @@ class KafkaConfig(Section):
         }
         for name, is_given in given.items():
             if sasl and not is_given:
-                raise wrong(f"is missing, and security_protocol is {protocol}", "give it", name)
+                raise wrong(f"missing, though security_protocol is {protocol}", "", name)
             if is_given and not sasl:
                 remedy = "set security_protocol to SASL_SSL, or leave it out"
                 raise wrong(f"is given, but security_protocol is {protocol}", remedy, name)

@@ -157,7 +157,7 @@ class PipelineConfig(Section):
     def _check_name(cls, name: str) -> str:
         if not _NAME.fullmatch(name):
             remedy = "give up to 63 letters, digits, '.', '_' or '-', not beginning with '.' or '-'"
-            raise wrong(f"is {name!r}", remedy)
+            raise wrong(f"{name!r} is not a name", remedy)
         return name
 
     @field_validator("topics")

@@ -393,12 +393,12 @@ def _explain(
         problem = "unknown key"
         remedy = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(known)}"
     elif kind in {"missing", "too_short", "string_too_short"}:
-        problem = "is missing" if kind == "missing" else "is empty"
+        problem = "missing" if kind == "missing" else "is empty"
         remedy = _ask_for(path)
         if not document and default == NOWHERE:
             remedy = "give a file (--config); stream-dedup config init writes one"
     else:
-        problem, remedy = _show_value(path, document), _plain_remedy(error)
+        problem, remedy = _plain_problem(error, _show_value(path, document)), ""
     key = ".".join(path)
     return ConfigProblem(_origin_of(key, origins, default), key, problem, remedy)
 
@@ -417,21 +417,54 @@ def _ask_for(path: list[str]) -> str:
     if path == [PIPELINES]:
         return "add a table [[pipelines]] with topics and output_topic"
     info = SECTIONS[path[0]].model_fields.get(path[-1])
-    return f"give it: {(info and info.description) or ''}".rstrip(".: ")
+    described = ((info and info.description) or "value").partition(".")[0]
+    return f"give the {described[:1].lower()}{described[1:]}"
 
 
-def _plain_remedy(error: Mapping[str, Any]) -> str:
-    """Turn pydantic's message into a remedy."""
-    if error["type"] == "literal_error":
-        return f"use {error['ctx']['expected']}"
-    if error["type"] in {"model_type", "dict_type", "model_attributes_type"}:
-        return "give a table with its keys"
-    message = str(error["msg"]).removeprefix("Input should be ").removeprefix("Value ")
-    return f"give {message}" if message != error["msg"] else message[:1].lower() + message[1:]
+_PROBLEMS = {
+    "bool": "is not true or false",
+    "dict": "is not a table with keys",
+    "finite": "is not a number",
+    "float": "is not a number",
+    "int": "is not an integer",
+    "list": "is not a list",
+    "model": "is not a table with keys",
+    "string": "is not a text",
+    "tuple": "is not a list",
+    "greater_than": "is not more than {gt}",
+    "greater_than_equal": "is less than {ge}",
+    "less_than": "is not less than {lt}",
+    "less_than_equal": "is more than {le}",
+    "string_too_long": "is longer than {max_length} characters",
+}
+"""What is wrong with a value, by pydantic's type of error, or how this begins."""
+
+
+def _plain_problem(error: Mapping[str, Any], value: str) -> str:
+    """Turn pydantic's message into a sentence about the value."""
+    kind, context = str(error["type"]), error.get("ctx", {})
+    if kind == "literal_error":
+        problem = f"is not one of {_listed_plainly(context['expected'])}"
+    elif kind in _PROBLEMS:
+        problem = _PROBLEMS[kind].format(**context)
+    elif kind.endswith(("_type", "_parsing", "_from_float", "_number")):
+        problem = _PROBLEMS.get(kind.partition("_")[0], "is not what it must be")
+    else:
+        problem = f"is wrong: {error['msg']}"
+    return f"{value} {problem}".lstrip()
+
+
+def _listed_plainly(expected: str) -> str:
+    """Return pydantic's list of literals without quotes.
+
+    >>> _listed_plainly("'earliest', 'latest' or 'fail'")
+    'earliest, latest, fail'
+    """
+    return expected.replace("'", "").replace(" or ", ", ")
 
 
 def _show_value(path: list[str], document: Mapping[str, Any]) -> str:
-    """Show a wrong value, unless it is a secret, or a table, which may contain one."""
+    """Show a wrong value; nothing if it is a secret, or a table, which may contain one."""
     info = SECTIONS[path[0]].model_fields.get(path[-1]) if len(path) > 1 else None
     value: Any = document
     for part in path:
@@ -443,4 +476,4 @@ def _show_value(path: list[str], document: Mapping[str, Any]) -> str:
     secret = info is None or SecretStr in (info.annotation, *get_args(info.annotation))
     if isinstance(value, str) and "://" in value:
         value = without_user(value)
-    return f"is {value!r}" if plain and not secret else "is not what it must be"
+    return repr(value) if plain and not secret else ""

@@ -29,8 +29,8 @@ MAX_SECRET_BYTES = 1 << 16
 FOREVER = math.inf
 """``off``, in seconds."""
 
-DURATION_REMEDY = "write a duration such as 250ms, 60s or 1h"
-SIZE_REMEDY = "write a size such as 65536, 64KiB or 1MiB"
+DURATION_REMEDY = "write 250ms, 60s or 1h, for example"
+SIZE_REMEDY = "write 65536, 64KiB or 1MiB, for example"
 
 
 HIDDEN = "**********"
@@ -69,7 +69,7 @@ def _seconds(value: object) -> object:
         try:
             return float(text) if _is_number(text) else read_duration_us(text) / US_PER_S
         except ValueError:
-            raise wrong(f"is {value!r}", DURATION_REMEDY) from None
+            raise wrong(f"{value!r} is not a duration", DURATION_REMEDY) from None
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         raise wrong("is not a duration", DURATION_REMEDY)
     return float(value)
@@ -93,7 +93,7 @@ def _not_negative(value: float) -> float:
 
 def _finite(value: float) -> float:
     if value > FOREVER_US / US_PER_S:
-        raise wrong("is off, or infinite", "give a duration such as 250ms, 60s or 1h")
+        raise wrong("may not be off or infinite", DURATION_REMEDY)
     return value
 
 
@@ -102,7 +102,7 @@ def _size(value: object) -> object:
         try:
             return read_size(value.strip())
         except ValueError:
-            raise wrong(f"is {value!r}", SIZE_REMEDY) from None
+            raise wrong(f"{value!r} is not a size", SIZE_REMEDY) from None
     if isinstance(value, bool):
         raise wrong("is not a size", SIZE_REMEDY)
     return value
@@ -117,7 +117,7 @@ def _words(value: object) -> object:
             return tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
             raise wrong(
-                f"is {without_user(value)!r}", "write a list as a,b or ['a', 'b']"
+                f"{without_user(value)!r} is not a list", "write a,b or ['a', 'b']"
             ) from None
     return [word.strip() for word in value.split(",") if word.strip()]
 

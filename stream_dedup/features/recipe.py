@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import re2
@@ -483,7 +483,61 @@ def _explained(message: str, document: dict[str, Any], file: str) -> RecipeError
     value: Any = document
     for part in re.findall(r"[^.\[\]]+", key):
         value = value[int(part)] if isinstance(value, list | tuple) else value.get(part, {})
-    return RecipeError(file, key, f"is {value!r}", problem[:1].lower() + problem[1:])
+    found = "is not a number" if value != value else _plainly(problem, key)  # noqa: PLR0124 -- NaN
+    holder = f"{value!r} holds a value that" if key.endswith("[...]") else repr(value)
+    return RecipeError(file, key, f"{holder} {found}")
+
+
+_KINDS = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "an integer",
+    "object": "a table with keys",
+    "str": "a text",
+}
+_BOUNDS = {">=": "is less than", "<=": "is more than", ">": "is not more than"}
+_LENGTHS = {">=": "is shorter than", "<=": "is longer than"}
+
+
+def _plainly(problem: str, key: str) -> str:
+    """Say in words what the validator finds wrong with a value."""
+    if problem.startswith("Invalid enum value"):
+        return f"is not one of {', '.join(map(str, _choices(key)))}"
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", problem):
+        return f"has no key {missing[1]!r}"
+    if regex := re.fullmatch(r"Expected `str` matching regex (.*)", problem):
+        return f"does not match the regex {regex[1]}"
+    if bound := re.fullmatch(r"Expected `\w+`( of length)? ([<>]=?) (\S+)", problem):
+        bounds = _LENGTHS if bound[1] else _BOUNDS
+        return f"{bounds[bound[2]]} {bound[3]}"
+    if kinds := re.fullmatch(r"Expected `([\w| ]+)`, got .*", problem):
+        return f"is not {' or '.join(_KINDS.get(kind, kind) for kind in kinds[1].split(' | '))}"
+    return f"is wrong: {problem[:1].lower()}{problem[1:]}"
+
+
+def _choices(key: str) -> Iterator[object]:
+    """Yield the values that a setting may have, from its type."""
+    kinds: list[Any] = [Recipe]
+    for part in re.findall(r"[a-z_]+", key):
+        kinds = [
+            kind
+            for section in kinds
+            if isinstance(section, type) and issubclass(section, msgspec.Struct)
+            for kind in _parts_of(get_type_hints(section)[part])
+        ]
+    if bool in kinds:
+        yield from ("true", "false")
+    yield from dict.fromkeys(each for kind in kinds for each in get_args(kind))
+
+
+def _parts_of(kind: Any) -> Iterator[Any]:  # noqa: ANN401 -- a type, as `typing` has it
+    """Yield the literals and classes that a type is made of."""
+    if get_origin(kind) is Literal or not get_args(kind):
+        yield kind
+    else:
+        for each in get_args(kind):
+            yield from _parts_of(each)
 
 
 def _reason(error: re2.error) -> str:

@@ -72,7 +72,7 @@ class RuleBook:
         for rule in rules:
             if not _ID.fullmatch(rule.id):
                 remedy = "give at most 64 of A-Z a-z 0-9 . _ -, or leave it out"
-                raise RuleError("rule", "id", f"{ascii(rule.id)[:80]} is none", remedy)
+                raise RuleError("rule", "id", f"{ascii(rule.id)[:80]} is not an id", remedy)
             if rule.id in known:
                 raise RuleError(rule.place, "id", "is there already", "leave the rule out")
             known.add(rule.id)

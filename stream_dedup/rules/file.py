@@ -64,13 +64,8 @@ def read(text: str, place: str) -> RuleBook:
     except RuleConflict:
         raise
     except RuleError as error:
-        raise RuleError(f"{place}: {error.place}", error.key, *_parts(error)) from error
-
-
-def _parts(error: RuleError) -> tuple[str, str]:
-    where = f"{error.place}: {error.key}" if error.key else error.place
-    problem, _, remedy = str(error).removeprefix(f"{where}: ").rpartition("; ")
-    return problem, remedy
+        where = f"{place}: {error.place}"
+        raise RuleError(where, error.key, error.problem, error.remedy) from error
 
 
 def _rule(table: dict[str, Any], place: str) -> PatternRule:
@@ -80,8 +75,10 @@ def _rule(table: dict[str, Any], place: str) -> PatternRule:
     try:
         kind = RuleKind(table.get("kind", ""))
     except ValueError:
-        given, kinds = table.get("kind", ""), ", ".join(RuleKind)
-        raise RuleError(place, "kind", f"{given!r} is none", f"give one of {kinds}") from None
+        kinds = ", ".join(RuleKind)
+        if "kind" not in table:
+            raise RuleError(place, "kind", "missing", f"give one of {kinds}") from None
+        raise RuleError(place, "kind", f"{table['kind']!r} is not one of {kinds}") from None
     patterns = table.get("patterns", [])
     if "pattern" in table:
         if patterns:

@@ -263,7 +263,7 @@ def test_a_closed_error_stream_hurts_nobody(tmp_path: Path) -> None:
         (["--recipe", "/"], "/: cannot be read (Is a directory); check path"),
         (["--recipe", "/dev/null"], ""),
         (["--set", "match.k"], "'--set': 'match.k' is not KEY=VALUE, as in match.k=4"),
-        (["--set", "match.k=many"], "match.k: is 'many'; expected `int`"),
+        (["--set", "match.k=many"], "match.k: 'many' is not an integer"),
         (["--set", "match.q=1"], "match.q: unknown key; known keys: k, jaccard"),
         (["--set", "match.k=64"], "match.k: is 64, which every fingerprint is within; give a k"),
         (["--set", "text.masks=['ipv9']"], "no mask is named 'ipv9'; use some of url,"),

@@ -181,7 +181,7 @@ def test_an_invalid_duration_is_refused(file: Path, written: str) -> None:
 
 @pytest.mark.parametrize("written", ["'off'", "inf", "'never'"])
 def test_only_some_durations_may_be_off(file: Path, written: str) -> None:
-    assert "worker.drain_s: is off" in str(refused(file, f"[worker]\ndrain_s = {written}"))
+    assert "worker.drain_s: may not be off" in str(refused(file, f"[worker]\ndrain_s = {written}"))
 
 
 @pytest.mark.parametrize(
@@ -271,8 +271,8 @@ def test_files_are_relative_to_the_file_that_names_them(
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("emit=merg", "pipelines.0.emit: is 'merg'; use 'annotate', 'drop' or 'merge'"),
-        ("samples=-1", "pipelines.0.samples: is '-1'; give greater than or equal to 0"),
+        ("emit=merg", "pipelines.0.emit: 'merg' is not one of annotate, drop, merge"),
+        ("samples=-1", "pipelines.0.samples: '-1' is less than 0"),
     ],
 )
 def test_a_wrong_value_of_a_pipeline_is_one_error(file: Path, setting: str, message: str) -> None:
@@ -282,7 +282,7 @@ def test_a_wrong_value_of_a_pipeline_is_one_error(file: Path, setting: str, mess
 
 
 def test_without_any_setting_the_remedy_is_a_file() -> None:
-    with pytest.raises(ConfigError, match=r"pipelines: is missing; give a file \(--config\)"):
+    with pytest.raises(ConfigError, match=r"pipelines: missing; give a file \(--config\)"):
         load()
 
 
@@ -292,21 +292,21 @@ def test_without_any_setting_the_remedy_is_a_file() -> None:
         ("[kafka]\nbootstrap_server = 'a'", "kafka.bootstrap_server: unknown key; did you mean"),
         ("[kafak]\ngroup_id = 'a'", "kafak: unknown key; did you mean 'kafka'?"),
         ("[http]\nxyzzy = 1", "http.xyzzy: unknown key; known keys: host, port"),
-        ("[http]\nport = 70000", "http.port: is 70000; give less than or equal to 65535"),
-        ("[http]\nport = 'x'", "http.port: is 'x'; give a valid integer"),
-        ("http = 3", "http: is not what it must be; give a table with its keys"),
-        ("[log]\nlevel = 'loud'", "log.level: is 'loud'; use 'debug', 'info', 'warning'"),
+        ("[http]\nport = 70000", "http.port: 70000 is more than 65535"),
+        ("[http]\nport = 'x'", "http.port: 'x' is not an integer"),
+        ("http = 3", "http: is not a table with keys"),
+        ("[log]\nlevel = 'loud'", "log.level: 'loud' is not one of debug, info, warning, error"),
         ("[kafka]\nbootstrap_servers = 'a b'", "kafka.bootstrap_servers: holds 'a b'; write"),
         ("[kafka]\nbootstrap_servers = 'a:99999'", "kafka.bootstrap_servers: holds 'a:99999'"),
         ("[kafka]\nbootstrap_servers = []", "kafka.bootstrap_servers: is empty"),
         ("[kafka]\nheartbeat_interval_s = 30", "kafka.heartbeat_interval_s: is more than half of"),
         ("[kafka]\nsession_timeout_s = 1", "kafka.session_timeout_s: is less than twice"),
         ("[kafka]\nsasl_username = 'a'", "kafka.sasl_username: is given, but security_protocol"),
-        ("[kafka]\nsecurity_protocol = 'SASL_SSL'", "kafka.sasl_username: is missing, and"),
+        ("[kafka]\nsecurity_protocol = 'SASL_SSL'", "kafka.sasl_username: missing, though"),
         ("[kafka]\nssl_ca_file = 'a'", "kafka.ssl_ca_file: is given, but security_protocol"),
         ("[index]\nurl = 'http://x'", "index.url: cannot be read; a Redis URL begins with one of"),
         ("[index]\nca_file = 'x'", "index.ca_file: is given, but redis://127.0.0.1:6379 is"),
-        ("[index]\nshards = 0", "index.shards: is 0; give greater than or equal to 1"),
+        ("[index]\nshards = 0", "index.shards: 0 is less than 1"),
         ("[worker]\ndrain_s = '5m'", "worker.drain_s: is not below kafka.max_poll_interval_s"),
         ("[worker]\nguarantee = 'exactly_once'\n[index]\nkind = 'memory'",
          "worker.guarantee: is exactly_once, but index.kind is memory: what it holds is gone"),
@@ -327,11 +327,11 @@ def test_an_error_names_file_key_problem_and_remedy(file: Path, text: str, messa
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is missing; add a table [[pipelines]] with topics and output_topic"),
+        ("", "missing; add a table [[pipelines]] with topics and output_topic"),
         ("pipelines = []", "pipelines: is empty; add a table [[pipelines]]"),
-        ("[[pipelines]]\ntopics = ['a']", "pipelines.0.output_topic: is missing; give it: Topic"),
+        ("[[pipelines]]\ntopics = ['a']", "pipelines.0.output_topic: missing; give the topic"),
         ("[[pipelines]]\ntopics = []\noutput_topic = 'a'", "pipelines.0.topics: is empty"),
-        (f"{PIPELINE}name = '-'", "pipelines.0.name: is '-'; give up to 63 letters"),
+        (f"{PIPELINE}name = '-'", "pipelines.0.name: '-' is not a name; give up to 63 letters"),
         (f"{PIPELINE}summary_topic = 'in'", "summary_topic: is 'in', which is read from"),
         (f"{PIPELINE}dead_letter_topic = 'out'", "dead_letter_topic: is an output topic too"),
         (f"{PIPELINE}dead_letter_topic = 'a b'", "dead_letter_topic: holds 'a b'; a topic has"),
@@ -500,7 +500,7 @@ def test_flags_give_a_configuration_or_a_reason(
     try:
         found = loaded(file, "", *(f"{key}={value}" for key, value in flags))
     except ConfigError as error:
-        assert all(each.remedy and each.problem for each in error.problems)  # noqa: PT017
+        assert all(each.problem for each in error.problems)  # noqa: PT017
     else:
         assert effective_toml(found)
 
@@ -521,7 +521,7 @@ def test_any_document_gives_a_configuration_or_a_reason(document: dict[str, Any]
         try:
             load()
         except ConfigError as error:
-            assert all(each.remedy and each.problem for each in error.problems)  # noqa: PT017
+            assert all(each.problem for each in error.problems)  # noqa: PT017
 
 
 # ------------------------------------------------------------ secrets

@@ -53,7 +53,7 @@ def refused(**settings: object) -> str:
         loaded(enabled=True, **settings)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
     [problem] = caught.value.problems
-    assert problem.remedy
+    assert problem.problem
     return f"{problem.key}: {problem.problem}"
 
 
@@ -99,9 +99,9 @@ def test_each_can_be_left_out() -> None:
             {"headers": f"a={SECRET}%0D%0Ab: c"},
             "otel.headers: number 1 has a value of other characters than ASCII's",
         ),
-        ({"sample_ratio": 1.5}, "otel.sample_ratio: is '1.5'"),
-        ({"sample_ratio": "nan"}, "otel.sample_ratio: is 'nan'"),
-        ({"timeout_s": "off"}, "otel.timeout_s: is off, or infinite"),
+        ({"sample_ratio": 1.5}, "otel.sample_ratio: '1.5' is more than 1.0"),
+        ({"sample_ratio": "nan"}, "otel.sample_ratio: 'nan' is not a number"),
+        ({"timeout_s": "off"}, "otel.timeout_s: may not be off or infinite"),
         ({"metrics_every_s": 0}, "otel.metrics_every_s: is not above 0"),
     ],
 )

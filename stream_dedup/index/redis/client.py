@@ -410,7 +410,7 @@ class RedisClient:
                 raise self._given_up(name, error) from error
             if not isinstance(_root(error), _NOT_THE_SERVERS_FAULT):
                 if not self.retrying:
-                    log.warning("%s: %s failed, trying again: %s", self.address, name, error)
+                    log.warning("%s: call %r failed, trying again: %s", self.address, name, error)
                 self.retrying = True
                 self.counts["retries"] += 1
             if isinstance(error, exceptions.ReadOnlyError) and isinstance(
@@ -431,7 +431,7 @@ class RedisClient:
         return answer
 
     def _given_up(self, name: str, error: Exception) -> IndexUnavailable:
-        tried = f"{self.address}: {name} failed for {self._policy.within_s:g} s"
+        tried = f"{self.address}: call {name!r} has failed for {self._policy.within_s:g} s"
         if isinstance(error, exceptions.OutOfMemoryError) or str(error).startswith("OOM"):
             return IndexFull(
                 f"{tried}: the server's memory is full ({error}); raise maxmemory, or lower "
@@ -461,4 +461,4 @@ class RedisClient:
             return IndexRefused(f"{self.address}: {said}; check user and password")
         if _distrusts(error):
             return IndexRefused(f"{self.address}: {error}; check the certificates of both sides")
-        return IndexRefused(f"{self.address}: {name}: {error}")
+        return IndexRefused(f"{self.address}: call {name!r} failed: {error}")

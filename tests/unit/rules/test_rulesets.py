@@ -457,7 +457,7 @@ def test_a_file_holds_nothing_that_a_terminal_obeys() -> None:
 @pytest.mark.parametrize("name", ["r-\x1b[2J", "a/b", "a b", "é", "-r", "x" * 65, "r\n"])
 def test_an_id_that_is_no_plain_word_is_refused(name: str) -> None:
     text = f"[[rules]]\nkind = 'mute'\npattern = 'a b'\nid = {json.dumps(name)}\n"
-    with pytest.raises(RuleError, match=r"id: .* is none; give at most 64 of"):
+    with pytest.raises(RuleError, match=r"id: .* is not an id; give at most 64 of"):
         file.read(f"{text}undone = {{ author = 'ann' }}\n", "rules.toml")
 
 
@@ -470,7 +470,10 @@ def test_a_pattern_that_is_not_utf_8_is_refused() -> None:
     ("text", "message"),
     [
         ("rules = 7", "rules.toml: rules: is not a list of tables; write"),
-        ("[[rules]]\nkind = 'join'", "rules.toml: rules[0]: kind: 'join' is none; give one of"),
+        (
+            "[[rules]]\nkind = 'join'",
+            "rules.toml: rules[0]: kind: 'join' is not one of merge, split, never_merge",
+        ),
         ("[[rules]]\nkind = 'mute'\npattern = 7", "rules.toml: rules[0]: patterns: are not a list"),
         ("[[rules]]\nkind = 'mute'\npattern = '<*>'", "pattern: '<*>' has no word"),
         ("[[rules]]\nkind = 'mute'\npattern = 'a'\nslot = 1", "slot: is 1; leave it out of mute"),
