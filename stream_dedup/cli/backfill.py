@@ -49,7 +49,10 @@ from stream_dedup.clock import SystemClock
 )
 @spark_options
 @click.option(
-    "--overwrite", is_flag=True, help="Begin again, and replace the backfill in the folder."
+    "--overwrite",
+    is_flag=True,
+    help="Begin again, and replace the backfill in the folder. Leave it out of retries, which go "
+    "on where the run ended.",
 )
 def backfill(
     inputs: tuple[str, ...],
