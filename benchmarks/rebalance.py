@@ -10,6 +10,7 @@ two batches.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 import threading
@@ -32,7 +33,7 @@ WORKERS = 3
 RATE = 300
 """Events a second, near-duplicates; each partition gets one every 40 ms."""
 
-ASSIGNED = "partitions are assigned"
+ASSIGNED = re.compile("partitions? (?:is|are) assigned")
 """What a worker logs then."""
 
 SETTLE_S = 8.0
@@ -55,7 +56,9 @@ def joins(stage: Stage, workers: list[Worker]) -> None:
     """Start another worker, and wait until it has partitions."""
     worker = stage.worker("joined")
     workers.append(worker)
-    wait_until(lambda: ASSIGNED in worker.last_lines(), what="it has partitions", seconds=120)
+    wait_until(
+        lambda: bool(ASSIGNED.search(worker.last_lines())), what="it has partitions", seconds=120
+    )
 
 
 def leaves(_stage: Stage, workers: list[Worker]) -> None:
