@@ -40,6 +40,11 @@ cdef enum:
     WORD_BYTES = 15
     MAX_WORDS = 2
     MAX_KEY = 32
+    HEAD_BYTES = 128
+    MAX_THREAD = 64  # bytes in the brackets of a thread
+    MAX_NAME = 41  # bytes of a part of the name of a class, or of the name of a product
+    MAX_CLASS = 81
+    MAX_PARTS = 16
 
 cdef enum Role:
     # What the text since the last token, or since a string, says of the next token.
@@ -67,6 +72,10 @@ cdef struct Tables:
     Words outcome_keys
     Words states
     Words programs
+    Words clock_marks
+    Words media
+    Words irregular
+    Words state_keys
     Words levels
 
 cdef struct Close:  # the end of a string: see `find_close`
@@ -100,6 +109,7 @@ cdef struct Line:
     bint is_nested
     size_t list_end  # end of the items of the last list in square brackets
     size_t assigned_end  # end of the last value of a key, outside brackets, that has colons
+    size_t thread_end  # where the brackets of the last thread close
     size_t host  # where the host in the head of a line of syslog begins, else 0
     Close single
     Close double
@@ -207,10 +217,9 @@ cdef inline int gap_kind(str char) except -1:
     return OTHERS
 
 
-cdef inline int fill_tables(
-    Tables* tables, delimiters, units, labels, message_keys, sentence_keys, outcome_keys, states,
-    programs, levels
-) except -1:
+cdef inline int fill_tables(Tables* tables, delimiters) except -1:
+    from stream_dedup.features import kinds, pieces, tokens, variants
+
     cdef int byte
     fill_classes(tables.classes, delimiters)
     for byte in range(256):
@@ -220,14 +229,18 @@ cdef inline int fill_tables(
         kind |= NOT_HEX if kind and char not in "abcdefABCDEF" else 0
         tables.classes[byte] = 0 if ESC <= byte <= LAST_SEPARATOR else kind
         tables.gaps[byte] = gap_kind(char)
-    set_words(&tables.units, units)
-    set_words(&tables.labels, labels, True)
-    set_words(&tables.message_keys, message_keys, True)
-    set_words(&tables.sentence_keys, sentence_keys, True)
-    set_words(&tables.outcome_keys, outcome_keys, True)
-    set_words(&tables.states, states, True)
-    set_words(&tables.programs, programs, True)
-    set_words(&tables.levels, levels, True)
+    set_words(&tables.units, tokens.UNITS)
+    set_words(&tables.labels, pieces.LAST_LABELS, True)
+    set_words(&tables.message_keys, kinds.MESSAGE_KEYS, True)
+    set_words(&tables.sentence_keys, kinds.SENTENCE_KEYS, True)
+    set_words(&tables.outcome_keys, kinds.OUTCOME_KEYS, True)
+    set_words(&tables.states, kinds.STATES, True)
+    set_words(&tables.programs, pieces.PROGRAMS, True)
+    set_words(&tables.clock_marks, pieces.CLOCK_MARKS)
+    set_words(&tables.media, pieces.MEDIA)
+    set_words(&tables.irregular, kinds.IRREGULAR)
+    set_words(&tables.state_keys, kinds.STATE_KEYS, True)
+    set_words(&tables.levels, [level.encode() for level in variants.LEVELS], True)
     return 0
 
 
@@ -685,12 +698,73 @@ cdef inline bint has_status_behind(const Line* line, size_t at) noexcept nogil:
     ) and (at + 5 == line.length or is_blank(text[5]))
 
 
+cdef inline bint is_letter(uint8_t byte) noexcept nogil:
+    return c"a" <= byte | 0x20 <= c"z"
+
+
+cdef inline bint is_digit(uint8_t byte) noexcept nogil:
+    return c"0" <= byte <= c"9"
+
+
+cdef inline size_t product_version(const uint8_t* text, size_t length, size_t at) noexcept nogil:
+    """Return where the first digit of a product's version is (``curl/7.88``), 0 if here is none."""
+    cdef size_t start = at
+    if at == length or not is_letter(text[at]):
+        return 0
+    while at < length and at - start < MAX_NAME and (
+        is_letter(text[at]) or text[at] == c"." or text[at] == c"_" or text[at] == c"-"
+    ):
+        at += 1
+    if at == length or text[at] != c"/":
+        return 0
+    at += 1
+    if at < length and text[at] == c"v":
+        at += 1
+    return at if at < length and is_digit(text[at]) else 0
+
+
+cdef inline size_t product_end(const uint8_t* text, size_t length, size_t at) noexcept nogil:
+    """Return where the name and the version of a product end that begin here, else 0."""
+    cdef size_t start = product_version(text, length, at)
+    if start == 0:
+        return 0
+    at = start
+    while at < length and at - start < MAX_NAME and (
+        is_letter(text[at]) or is_digit(text[at]) or text[at] == c"." or text[at] == c"_"
+        or text[at] == c"-"
+    ):
+        at += 1
+    return at
+
+
+cdef inline bint is_agent(const uint8_t* text, size_t length, size_t at) noexcept nogil:
+    """Return whether a string begins here as a user agent."""
+    cdef size_t end = product_end(text, length, at)
+    if end == 0 or end == length or memcmp(text + at, b"HTTP/", 5) == 0:
+        return False
+    if text[end] == c'"':
+        return True
+    return text[end] == c" " and end + 1 < length and (
+        text[end + 1] == c"(" or product_version(text, length, end + 1) != 0
+    )
+
+
 cdef inline bint take_plain_string(
     Line* line, const Tables* tables, size_t at, Role role, bint behind_word, Piece* piece
 ) noexcept nogil:
-    """Take a string that only an access log makes a value; return whether it is one."""
+    """Take a string that an access log makes a value, or a user agent; return whether it is one."""
     cdef size_t end
     cdef const Close* found
+    if is_agent(line.text, line.length, at + 1) and not (
+        (role == ASSIGNED or role == COLON or role == SPACED or role == JSON)
+        and is_message_key(line, tables)
+    ):
+        found = find_close(line, at + 1, c'"')
+        if found.there:
+            put_chosen(line, tables, at + 1, found.at, piece)
+            line.at = found.at + 1
+            line.end = 0
+            return True
     if (
         role == ASSIGNED or role == COLON or role == SPACED or role == JSON
         or (at + 1 < line.length and is_blank(line.text[at + 1]))
@@ -752,6 +826,162 @@ cdef inline bint take_quote(
     return taken == 2
 
 
+cdef inline size_t bracket_end(
+    const uint8_t* text, size_t length, size_t at, size_t least
+) noexcept nogil:
+    """Return where the square brackets close that open here, if they may be a thread's; else 0."""
+    cdef size_t i = at + 1
+    while i < length and i - at <= MAX_THREAD and (
+        text[i] != c"[" and text[i] != c"]" and text[i] != ESC and text[i] != c"\n"
+    ):
+        i += 1
+    return i if i < length and text[i] == c"]" and i - at > least else 0
+
+
+cdef inline size_t behind_spaces(const uint8_t* text, size_t length, size_t at) noexcept nogil:
+    """Return what is behind one or more spaces; 0 if none is here, or nothing behind them."""
+    cdef size_t i = at
+    while i < length and text[i] == c" ":
+        i += 1
+    return i if at < i < length else 0
+
+
+cdef inline bint is_class_name(const uint8_t* text, size_t length, size_t at) noexcept nogil:
+    """Return whether the name of a class with its packages is here, and a delimiter behind it."""
+    cdef size_t start, parts = 0
+    if text[at] == c".":
+        at += 1
+    while at < length and is_lower(text[at]):
+        start = at
+        while at < length and at - start < MAX_NAME and (
+            is_lower(text[at]) or is_digit(text[at]) or text[at] == c"_"
+        ):
+            at += 1
+        if at == length or text[at] != c".":
+            return False
+        at += 1
+        parts += 1
+    if not 0 < parts <= MAX_PARTS or at == length or not is_upper(text[at]):
+        return False
+    start = at
+    while at < length and at - start < MAX_CLASS and (
+        is_letter(text[at]) or is_digit(text[at]) or text[at] == c"_" or text[at] == c"$"
+    ):
+        at += 1
+    return at < length and (
+        text[at] == c" " or text[at] == c":" or text[at] == c"]" or text[at] == c"["
+        or text[at] == c"("
+    )
+
+
+cdef inline size_t end_of_thread(const Line* line, const Tables* tables, size_t at) noexcept nogil:
+    """Return where the brackets of a thread close that open here; 0 if these are others."""
+    cdef const uint8_t* text = line.text
+    cdef size_t length = line.length, i = at, start, end
+    cdef int others
+    if at > HEAD_BYTES:
+        return 0
+    while i and text[i - 1] == c" ":
+        i -= 1
+    if i and not (
+        is_digit(text[i - 1]) or text[i - 1] == c"Z" or text[i - 1] == c"]"
+        or (i > 2 and text[i - 1] == c"-" and text[i - 2] == c"-" and text[i - 3] == c"-")
+    ):
+        start = i
+        while start and is_upper(text[start - 1]):
+            start -= 1
+        if not 4 <= i - start <= 8 or (start and is_lower(text[start - 1])):
+            return 0
+    end = bracket_end(text, length, at, 1)
+    if end == 0:
+        return 0
+    i = behind_spaces(text, length, end + 1)
+    for others in range(2):
+        if i and text[i] == c"[":
+            i = bracket_end(text, length, i, 0)
+            if i:
+                i = behind_spaces(text, length, i + 1)
+    if i == 0:
+        return 0
+    start = i
+    while i < length and is_upper(text[i]):
+        i += 1
+    if i > start:
+        if not 4 <= i - start <= 8:
+            return 0
+        i = behind_spaces(text, length, i)
+        if i == 0:
+            return 0
+    if text[i] == c"-":
+        i = behind_spaces(text, length, i + 1)
+        if i == 0:
+            return 0
+    if not is_class_name(text, length, i):
+        return 0
+    i = at + 1
+    while i < end:
+        start = i
+        while i < end and tables.classes[text[i]] != 0:
+            i += 1
+        if i > start and names_itself(tables, text, length, start, i):
+            return 0
+        i += i == start
+    return end
+
+
+cdef inline bint is_behind_clock(const uint8_t* text, size_t start) noexcept nogil:
+    """Return whether a time of the day is directly before a token."""
+    cdef size_t at = start, i
+    if at < 5 or text[at - 1] != c" ":
+        return False
+    at -= 1
+    if text[at - 1] == c"M" and (text[at - 2] == c"A" or text[at - 2] == c"P") and (
+        text[at - 3] == c" "
+    ):
+        at -= 3
+    i = at
+    while i and at - i < 10 and is_digit(text[i - 1]):
+        i -= 1
+    if i and 0 < at - i < 10 and (text[i - 1] == c"." or text[i - 1] == c","):
+        at = i - 1
+    return at > 3 and is_digit(text[at - 1]) and is_digit(text[at - 2]) and (
+        text[at - 3] == c":" and is_digit(text[at - 4])
+    )
+
+
+cdef inline bint is_ruler(const uint8_t* token, size_t length) noexcept nogil:
+    """Return whether a token is four or more of the same mark."""
+    cdef size_t i
+    cdef uint8_t mark = token[0]
+    if length < 4 or not (
+        mark == c"*" or mark == c"#" or mark == c"~" or mark == c"+"
+    ):
+        return False
+    for i in range(1, length):
+        if token[i] != mark:
+            return False
+    return True
+
+
+cdef inline bint is_media_type(
+    const Tables* tables, const uint8_t* token, size_t length
+) noexcept nogil:
+    """Return whether a token is a media type: ``text/html``."""
+    cdef size_t i = 0
+    while i < length and is_lower(token[i]):
+        i += 1
+    if i + 1 >= length or token[i] != c"/" or not holds(&tables.media, token, i, False):
+        return False
+    i += 1
+    if not is_lower(token[i]):
+        return False
+    while i < length and (
+        is_lower(token[i]) or token[i] == c"." or token[i] == c"+" or token[i] == c"-"
+    ):
+        i += 1
+    return i == length
+
+
 cdef inline bint is_absent(const uint8_t* token, size_t length) noexcept nogil:
     """Return whether a token is null, none or nil."""
     cdef uint64_t word
@@ -808,6 +1038,8 @@ cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexce
         elif line.end and at == line.end:
             line.role = COLON
     elif kind == OPENING:
+        if byte == c"[" and line.thread_end < at + 1:
+            line.thread_end = end_of_thread(line, tables, at)
         if line.optional and at == line.optional and not line.within:
             line.within = line.depth + 1
         keyed = (
@@ -1104,7 +1336,7 @@ cdef inline bint has_address_behind(const Line* line, size_t end) noexcept nogil
 
 
 cdef inline bint is_structured(const Tables* tables, const uint8_t* token, size_t length, int held) noexcept nogil:
-    """Return whether a token is of class 8 or 9."""
+    """Return whether a token is of class 8, 9 or 18."""
     cdef size_t i, separators = 0
     cdef const uint8_t* classes = tables.classes
     if token[0] == c"." and held & SLASH:
@@ -1118,6 +1350,8 @@ cdef inline bint is_structured(const Tables* tables, const uint8_t* token, size_
             separators += 1
     if separators > 1:
         return not is_exception(classes, token, length)
+    if held & SLASH and is_media_type(tables, token, length):
+        return True
     if not held & DOT:
         return False
     while length and not classes[token[length - 1]] & NAME:
@@ -1187,12 +1421,54 @@ cdef inline bint is_assigned(
     return is_closed(line, end) and not is_message_key(line, tables)
 
 
+cdef inline bint is_in_capitals(const uint8_t* word, size_t length) noexcept nogil:
+    """Return whether a word has two or more capitals or underscores, and begins with a capital."""
+    cdef size_t i
+    for i in range(length):
+        if not (is_upper(word[i]) or (i and word[i] == c"_")):
+            return False
+    return length > 1
+
+
+cdef inline bint is_participle(
+    const Tables* tables, const uint8_t* text, size_t start, size_t end
+) noexcept nogil:
+    """Return whether a word says what was done: `kinds.is_participle`."""
+    cdef size_t i, at = start - 1, size
+    cdef const uint8_t* word
+    if start < 3 or text[at] != c" ":
+        return False
+    if not (end - start > 3 and text[end - 1] == c"d" and text[end - 2] == c"e"):
+        if not holds(&tables.irregular, text + start, end - start, False):
+            return False
+    else:
+        for i in range(start, end):
+            if not is_lower(text[i]):
+                return False
+    i = at
+    while i and at - i < 6 and is_word_byte(text[i - 1]):
+        i -= 1
+    size = at - i
+    word = text + i
+    if size == 2:
+        return memcmp(word, b"is", 2) == 0 or memcmp(word, b"be", 2) == 0
+    if size == 3:
+        return (
+            memcmp(word, b"was", 3) == 0 or memcmp(word, b"are", 3) == 0
+            or memcmp(word, b"got", 3) == 0
+        )
+    if size == 4:
+        return memcmp(word, b"were", 4) == 0 or memcmp(word, b"been", 4) == 0
+    return size == 5 and memcmp(word, b"being", 5) == 0
+
+
 cdef inline bint is_said(
     const uint8_t* text, size_t length, const Tables* tables, size_t start, size_t word_end
 ) noexcept nogil:
     """Return whether a word is the value of a message key: `kinds.is_said`."""
     cdef Line line
     cdef size_t at = start, end
+    cdef bint is_spaced = False
     if at and (text[at - 1] == c'"' or text[at - 1] == c"'"):
         at -= 1
     if at == 0 or at < start and (word_end == length or text[word_end] != text[at]):
@@ -1203,6 +1479,9 @@ cdef inline bint is_said(
         end = at - 1
         if end and (text[end - 1] == c'"' or text[end - 1] == c"'"):
             end -= 1
+    elif text[at - 1] == c" " and is_in_capitals(text + start, word_end - start):
+        is_spaced = True
+        end = at - 1
     else:
         return False
     at = end
@@ -1211,6 +1490,8 @@ cdef inline bint is_said(
     line.text = text
     line.last = at
     line.last_end = end
+    if is_spaced and holds(&tables.state_keys, text + at, end - at, True):
+        return True
     return is_message_key(&line, tables) and not holds(
         &tables.sentence_keys, text + at, end - at, True
     )
@@ -1243,6 +1524,15 @@ cdef inline bint is_optional(const Line* line, size_t start, size_t end) noexcep
     )
 
 
+cdef inline size_t before_punctuation(const uint8_t* text, size_t end) noexcept nogil:
+    while (
+        text[end - 1] == c"," or text[end - 1] == c";" or text[end - 1] == c":"
+        or text[end - 1] == c"." or text[end - 1] == c"!" or text[end - 1] == c"?"
+    ):
+        end -= 1
+    return end
+
+
 cdef inline void take_address(
     Line* line, const Tables* tables, size_t start, size_t end, int held, bint of_path, Piece* piece
 ) noexcept nogil:
@@ -1259,11 +1549,7 @@ cdef inline void take_address(
             break
         held |= tables.classes[byte]
         end += 1
-    while (
-        text[end - 1] == c"," or text[end - 1] == c";" or text[end - 1] == c":"
-        or text[end - 1] == c"." or text[end - 1] == c"!" or text[end - 1] == c"?"
-    ):
-        end -= 1
+    end = before_punctuation(text, end)
     line.at = line.last_end = line.end = end
     line.last = start
     line.blank = False
@@ -1272,6 +1558,27 @@ cdef inline void take_address(
     piece.end = end
     piece.held = held
     piece.variable = True
+
+
+cdef inline void take_joined_agent(
+    Line* line, const Tables* tables, size_t start, size_t end, int held, Piece* piece
+) noexcept nogil:
+    """Take a user agent with a plus for each space."""
+    cdef const uint8_t* text = line.text
+    while end < line.length and not (
+        is_blank(text[end]) or text[end] == ESC or text[end] == c'"'
+    ):
+        held |= tables.classes[text[end]]
+        end += 1
+    end = before_punctuation(text, end)
+    line.at = line.last_end = line.end = end
+    line.last = start
+    line.blank = False
+    line.role = OTHER
+    piece.start = start
+    piece.end = end
+    piece.held = held
+    piece.variable = piece.absent = True
 
 
 cdef inline size_t date_of_syslog(const uint8_t* text, size_t length) noexcept nogil:
@@ -1375,7 +1682,7 @@ cdef inline void start_line(
     line.length = length
     line.at = line.depth = line.last = line.last_end = line.end = 0
     line.plain = line.inside = line.checked_end = line.hex_end = line.keyed = 0
-    line.nested_end = line.list_end = line.assigned_end = 0
+    line.nested_end = line.list_end = line.assigned_end = line.thread_end = 0
     line.optional = line.within = line.method = line.version = 0
     line.host = host_of_syslog(tables, text, length)
     line.role = OTHER
@@ -1451,6 +1758,14 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
             start = run_end(line, start)
             continue
         if (
+            line.role != ASSIGNED and line.role != COLON and line.role != SPACED
+            and line.role != JSON and is_ruler(text + start, end - start)
+        ):
+            line.blank = False
+            line.role = OTHER
+            start = end
+            continue
+        if (
             end == start + 1 and end < line.length and text[end] == c"'"
             and (text[start] == c"b" or text[start] == c"u") and end > line.plain
         ):
@@ -1466,6 +1781,12 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
         if text[start] == c"/" and memchr(text + start, c"?", end - start - 1) != NULL:
             take_address(line, tables, start, end, held, True, piece)
             return True
+        if (
+            text[end - 1] == c"+" and end > start + 1 and end < length and text[end] == c"("
+            and product_end(text, end, start) == end - 1
+        ):
+            take_joined_agent(line, tables, start, end, held, piece)
+            return True
         variable = held & DIGIT
         of_host = end < length and text[end] == c"[" and has_address_behind(line, end)
         nested = (
@@ -1474,7 +1795,11 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
         if start and text[start - 1] == c"[" and start >= line.list_end:
             line.list_end = end_of_items(line, tables, start)
         if not held & DIGIT:
-            variable = nested or start != 0 and start == line.host or (
+            variable = nested or start != 0 and start == line.host or start < line.thread_end or (
+                tables.clock_marks.first[text[start]]
+                and holds(&tables.clock_marks, text + start, end - start, False)
+                and is_behind_clock(text, start)
+            ) or (
                 (of_host or start < line.list_end)
                 and not names_itself(tables, text, length, start, end)
             )

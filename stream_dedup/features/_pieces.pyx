@@ -1,20 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 # cython: freethreading_compatible=True
-"""`pieces` of `pieces`, natively. What reads a line is in `_pieces.pxd`; the kernel uses it."""
+"""The function `pieces` of the module `pieces`, natively. What reads a line is in `_pieces.pxd`; the kernel uses it."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t
 
-from stream_dedup.features import kinds, tokens, variants
+from stream_dedup.features import tokens
 from stream_dedup.features import pieces as reference
 
 cdef Tables TABLES
 
-fill_tables(
-    &TABLES, tokens.LOG_DELIMITERS, tokens.UNITS, reference.LAST_LABELS, kinds.MESSAGE_KEYS,
-    kinds.SENTENCE_KEYS, kinds.OUTCOME_KEYS, kinds.STATES, reference.PROGRAMS,
-    [level.encode() for level in variants.LEVELS],
-)
+fill_tables(&TABLES, tokens.LOG_DELIMITERS)
 
 
 def pieces(bytes text not None):

@@ -40,6 +40,17 @@ STATES = frozenset(
 )
 """Last parts of names that say what happened or how it is, lower case: of ``session_open``."""
 
+IRREGULAR = frozenset(
+    b"begun bought bound broken brought built caught chosen cut done drawn driven forgotten found "
+    b"frozen given gone grown held hidden hit kept known left lent lost made met overridden paid "
+    b"put read reset rewritten run seen sent set shown shut sold spent split spoken stolen taken "
+    b"taught thrown told torn undone withdrawn won written".split()
+)
+"""Participles that do not end in *ed*, lower case."""
+
+STATE_KEYS = frozenset((b"role", b"mode"))
+"""Words before a space and a word in capitals that says how something is, lower case."""
+
 MAX_KEY = 32
 """No message key is as long, so no more bytes of a key are read than its last ones."""
 
@@ -48,6 +59,10 @@ _CAPITAL, _NO_CAPITAL = re.compile(rb"[A-Z]"), re.compile(rb"[a-z\x80-\xff]")
 _LAST_PART = re.compile(  # of a key: "status" of "job_status", "Error" of "lastError"
     rb"(?:(?<=[_.-])(?:[A-Z]++|[A-Za-z][a-z]*+)|(?<=[a-z0-9])[A-Z][a-z]*+)\Z"
 )
+_CAPITALS = re.compile(rb"[A-Z][A-Z_]++")
+_REGULAR = re.compile(rb"[a-z]{2,}ed")
+_TO_BE = re.compile(rb"(?:\A|[^A-Za-z0-9_\x80-\xff])(?:was|were|is|are|been|being|be|got) \Z")
+_SPACE = ord(" ")
 _SIGNED = re.compile(rb"[+-][A-Za-z]")
 _PROCESS_NUMBER = re.compile(rb"\[[0-9]{1,9}\]: ")
 _LETTERS = re.compile(rb"[A-Z]++[a-z]*+|[a-z]++")
@@ -67,7 +82,7 @@ def names_kind(text: bytes, start: int, end: int) -> bool:
     It ends like the name of an exception (``SSLError``) or with a part that is one of `STATES`
     (``session_open``, ``NodeNotReady``); it is a method of HTTP or a tag (``[PUB]``); it has a sign
     (``-sdown``); or it is the value of a message key (``type:exists``), or the name of a process
-    before its number (``sshd[7]: ``).
+    before its number (``sshd[7]: ``); or it says what was done (`is_participle`).
     """
     return (
         names_itself(text, start, end)
@@ -75,6 +90,21 @@ def names_kind(text: bytes, start: int, end: int) -> bool:
         or is_said(text, start, end)
         or _SIGNED.match(text, start, end) is not None
         or _PROCESS_NUMBER.match(text, end) is not None
+        or is_participle(text, start, end)
+    )
+
+
+def is_participle(text: bytes, start: int, end: int) -> bool:
+    """Return whether a word says what was done, behind a form of *to be*: ``was refunded``.
+
+    >>> [is_participle(b"order was refunded by ann", *span) for span in ((10, 18), (22, 25))]
+    [True, False]
+    """
+    word = text[start:end]
+    return (
+        text[start - 1 : start] == b" "
+        and (word in IRREGULAR or _REGULAR.fullmatch(word) is not None)
+        and _TO_BE.search(text[max(start - 7, 0) : start]) is not None
     )
 
 
@@ -121,21 +151,27 @@ def is_tag(text: bytes, start: int, end: int) -> bool:
 def is_said(text: bytes, start: int, end: int) -> bool:
     """Return whether a word is the value of a message key: ``type:exists``, ``state="UP"``.
 
-    It is directly behind the key, alone in quotes or not, or behind ``key = ``. Words of sentences
-    are no such values.
+    It is directly behind the key, alone in quotes or not, or behind ``key = ``; a word in capitals
+    may also be behind the key and a space: ``state SECONDARY``. Words of sentences are no such
+    values.
     """
     quote = text[start - 1 : start]
     at = start - (quote in _QUOTES)
     if at < start and text[end : end + 1] != quote:
         return False
+    is_spaced = False
     if text[max(at - 3, 0) : at] == b" = ":
         end = at - 3
     elif at and text[at - 1 : at] in _SEPARATORS:
         end = at - 1 - (text[at - 2 : at - 1] in _QUOTES)
+    elif at and text[at - 1] == _SPACE and _CAPITALS.fullmatch(text, start, end):
+        is_spaced, end = True, at - 1
     else:
         return False
     begin = end
     while begin > 0 and end - begin < MAX_KEY and text[begin - 1] not in STRUCTURE_DELIMITERS:
         begin -= 1
     key = text[begin:end]
+    if is_spaced and key.lower() in STATE_KEYS:
+        return True
     return is_message_key(key) and key.lower() not in SENTENCE_KEYS

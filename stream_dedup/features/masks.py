@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 import re2
 
-from stream_dedup.features.tokens import SUBSTITUTE
+from stream_dedup.features.tokens import SUBSTITUTE, TIME_ZONES
 
 _HEX = "[0-9A-Fa-f]"
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
@@ -60,19 +60,28 @@ _SHORT_DATE = (
     "(?:(?:[0-9]{2}[-/])?[01][0-9][-/][0-3][0-9]|[0-9]{2}[01][0-9][0-3][0-9])"  # with a year or not
 )
 
+_OTHER_DATE = (
+    "(?:[01]?[0-9]/[0-3]?[0-9]/[12][0-9]{3}|[12][0-9]{3}[01][0-9][0-3][0-9]"
+    "|[0-3]?[0-9]-(?:JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC)-(?:[12][0-9])?[0-9]{2}"
+    f"|[0-3]?[0-9]{_MONTH}[12][0-9]{{3}})"
+)
+_SECONDS = "[0-2]?[0-9]:[0-5][0-9]:[0-6][0-9](?:[.,][0-9]{1,9})?"
+_ZONES = "|".join(sorted(zone.decode() for zone in TIME_ZONES))
+_BEHIND = rf"(?: [AP]M\b)?(?: ?{_ZONE}| (?:{_ZONES}))?\b"
+
 SHOWN: Mapping[str, str] = MappingProxyType(
     {
         **NAMED,
         "timestamp": (
-            rf"\b{_SHORT_DATE} {{1,2}}[0-2]?[0-9]:[0-5][0-9]:[0-6][0-9](?:[.,][0-9]{{1,9}})?"
-            rf"(?: ?{_ZONE})?\b"
-            rf"|\b{_MONTH}[a-z]* {{1,2}}[0-3]?[0-9],? [12][0-9]{{3}} {_CLOCK}(?: ?{_ZONE})?\b"
-            rf"|{NAMED['timestamp']}"
+            rf"\b(?:{_SHORT_DATE}|{_OTHER_DATE}),?[ -]{{1,2}}{_SECONDS}{_BEHIND}"
+            rf"|\b{_MONTH}[a-z]* {{1,2}}[0-3]?[0-9], ?[12][0-9]{{3}},? {_CLOCK}{_BEHIND}"
+            rf"|\b{_MONTH}[a-z]* {{1,2}}[0-3]?[0-9] [12][0-9]{{3}} {_CLOCK}{_BEHIND}"
+            rf"|(?:{NAMED['timestamp']})(?: [AP]M\b)?(?: (?:{_ZONES})\b(?: [12][0-9]{{3}}\b)?)?"
         ),
     }
 )
 """The masks of the patterns that people read. They name more forms of times than those that recipes
-ask for: ``11-24 16:00:00``, ``25/11/24 16:00:00``, ``Nov 24 2026 16:00:00``. What a recipe's mask
+ask for: ``11-24 16:00:00``, ``25/11/24 16:00:00``, ``11/24/2026 04:00:00 PM``. What a recipe's mask
 matches is part of fingerprints, so it stays."""
 
 

@@ -36,8 +36,15 @@ to the classes of `tokens`, a token is variable if it
     ``Some(…)``, whatever the brackets hold;
 15. is the target of a request in an access log, which is in double quotes with a status behind it
     (``"GET / HTTP/1.1" 200``); or a string in double quotes that follows on the line, neither
-    behind a key nor behind a word: the referrer, the user agent. What they say is no outcome, as
-    clients choose it.
+    behind a key nor behind a word: the referrer, the user agent. So is a string in double quotes
+    that begins as a user agent (``"curl/7.88"``, ``"Mozilla/5.0 (…"``), anywhere; and one without
+    quotes, with a plus for each space, up to white space. What they say is no outcome, as clients
+    choose it;
+16. is a mark of a half day or the name of a time zone, directly behind a time (``4:00:02 PM UTC``);
+17. is in the square brackets of a thread: in a line's head, at its beginning or behind the time, a
+    level or ``---``, and before the name of a class (``INFO [mail sender] com.acme.Orders - …``),
+    unless a word in them names a kind of event;
+18. is a media type: ``text/html``.
 
 An *absent* value is a value: one of `ABSENT` in a place of class 10 is a variable and no outcome,
 so ``{"rack": null}`` reads as ``{"rack": "eu"}``. In other places, as in ``error: null``, it says
@@ -48,8 +55,9 @@ unless the key is a message key it is *assigned*, so that all such values of a l
 at once (`fingerprint.one_off`). So are the words of a value with colons (``image=nginx:latest``).
 
 An empty value (``key=,``, ``""``, ``[]`` behind a key) is a variable too. Runs of three dots or
-more and of four dashes or more, the escape sequences of terminals, the separators of ASCII (file,
-group, record, unit), and backslashes directly before a quote separate tokens; so do the control
+more and of four dashes or more, tokens of four or more of the same ``*``, ``#``, ``~`` or
+``+``, the escape sequences of terminals, the separators of ASCII (file, group, record, unit), and
+backslashes directly before a quote separate tokens; so do the control
 characters that rsyslog writes with digits (`lines.LineReader.without_escapes`).
 
 Worked example::
@@ -78,6 +86,7 @@ from stream_dedup.features.kinds import (
 from stream_dedup.features.tokens import (
     SEPARATORS,
     STRUCTURE_DELIMITERS,
+    TIME_ZONES,
     TRAILING_PUNCTUATION,
     UNITS,
     is_exception,
@@ -114,6 +123,12 @@ PROGRAMS = frozenset(
 )
 """Programs whose lines of syslog may lack the number of the process, lower case."""
 
+CLOCK_MARKS = TIME_ZONES | frozenset((b"AM", b"PM", b"am", b"pm"))
+"""What may be directly behind a time of the day."""
+
+MEDIA = frozenset(b"text image application audio video font multipart message model".split())
+"""What is before the slash of a media type."""
+
 ABSENT = frozenset((b"null", b"none", b"nil"))
 """What stands for a value that is not there, lower case."""
 
@@ -139,6 +154,7 @@ _BACKSLASH = ord("\\")
 _SLASH = ord("/")
 _SKIPPED = re.escape(STRUCTURE_DELIMITERS)
 _WORD = re.compile(rb"(?:[^.\-%b]|\.(?!\.\.)|-(?!---))++" % _SKIPPED)
+_TOKEN = re.compile(rb"[^%b]++" % _SKIPPED)
 _RUN = re.compile(rb"\.++|-++|\\++")
 _HEX_GROUP = re.compile(rb"[A-Fa-f]{1,4}+")
 _HEX_BEHIND = re.compile(rb"(?:::?[0-9A-Fa-f]{1,4}+(?=[%b]|\Z))*+" % _SKIPPED)
@@ -165,6 +181,19 @@ _SYSLOG_HEAD = re.compile(  # the time, the host, and the program
     rb"|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.,]{8,24}(?:Z|[+-][0-9]{2}:?[0-9]{2})?)"
     rb" (?P<host>(?=[^%b]{0,63}[a-z])[^%b]{1,64}) (?P<program>[^%b:]{1,64}): "
     % (_SKIPPED, _SKIPPED, SPACES)
+)
+_CLOCK_BEFORE = re.compile(rb"[0-9]:[0-9]{2}(?:[.,][0-9]{1,9})? (?:[AP]M )?\Z")
+_CLOCK_BYTES = 18
+_PRODUCT = rb"[A-Za-z][A-Za-z._-]{0,40}/v?[0-9][A-Za-z0-9._-]{0,40}"
+_AGENT = re.compile(rb"(?!HTTP/)%b(?:\"| \(| [A-Za-z][A-Za-z._-]{0,40}/v?[0-9])" % _PRODUCT)
+_JOINED_AGENT = re.compile(rb"%b\+\([^%b\x1b\"]*" % (_PRODUCT, SPACES))
+_MEDIA_TYPE = re.compile(rb"[a-z]++/[a-z][a-z.+-]*+")
+_RULER = re.compile(rb"([*#~+])\1{3,}")
+_HEAD_BYTES = 128
+_BEFORE_THREAD = re.compile(rb"(?:[0-9Z\]]|---|(?<![A-Za-z])[A-Z]{4,8}|\A)\Z")
+_THREAD = re.compile(  # and behind it the threads of other systems, a level, the name of a class
+    rb"\[([^\[\]\x1b\n]{1,64})\] +(?:\[[^\[\]\x1b\n]{0,64}\] +){0,2}(?:[A-Z]{4,8} +)?(?:- +)?"
+    rb"\.?(?:[a-z][a-z0-9_]{0,40}\.){1,16}[A-Z][A-Za-z0-9_$]{0,80}[ :\]\[(]"
 )
 _SENTENCE_BEHIND = re.compile(rb'": (?!(?:true|false|null)(?![A-Za-z]))[A-Za-z]')
 _STATUS_BEHIND = re.compile(rb'" [1-5][0-9]{2}(?![^%b])' % SPACES)
@@ -248,6 +277,7 @@ class _Scanner:
         self._assigned_end = 0  # end of the last value of a key, outside brackets, that has colons
         self._closes = {b'"': _NO_CLOSE, b"'": _NO_CLOSE}
         self._host = _host_of_syslog(text)
+        self._thread_end = 0  # where the brackets of the last thread close
 
     def pieces(self) -> list[Piece]:
         text, at = self._text, 0
@@ -281,6 +311,8 @@ class _Scanner:
                 self._value(at)
             self._role = _ITEM
         elif byte in _OPENING:
+            if byte == b"[":
+                self._thread_end = max(self._thread_end, self._end_of_thread(at))
             if at == self._optional and self._inside < 0:
                 self._inside = self._depth
             self._open(role)
@@ -335,6 +367,12 @@ class _Scanner:
     def _plain_string(self, at: int, role: int, *, behind_word: bool) -> int:
         """Take a string that only an access log makes a value; return where to go on."""
         text = self._text
+        if _AGENT.match(text, at + 1) and not (role in _KEYED and self._is_message_key()):
+            found = self._close(at + 1, b'"')
+            if found.there:
+                self._pieces.append(Piece(at + 1, found.at, True, absent=True))
+                self._end = -1
+                return found.at + 1
         if role in _KEYED or text[at + 1 : at + 2] in _SPACE_BYTES:
             return at + 1
         if self._requested:
@@ -467,6 +505,10 @@ class _Scanner:
             return _end(_RUN, text, start)
         role = self._role
         token = text[start:end]
+        if role not in _KEYED and _RULER.fullmatch(token):
+            self._blank = False
+            self._role = _OTHER
+            return end
         if token in (b"b", b"u") and text[end : end + 1] == b"'" and end > self._plain:
             after = self._string(end, b"'", role)
             if after >= 0:
@@ -475,10 +517,16 @@ class _Scanner:
             return self._address(start, _end(_URL_REST, text, end))
         if token[0] == _SLASH and b"?" in token[:-1]:
             return self._address(start, _end(_QUERY_REST, text, end))
+        if token[-1:] == b"+" and (agent := _JOINED_AGENT.match(text, start)):
+            self._address(start, agent.end())
+            self._pieces[-1] = self._pieces[-1]._replace(absent=True)
+            return self._end
         nested, listed = self._is_nested_name(start, end), self._is_listed(start)
         variable = (
             nested
             or start == self._host
+            or start < self._thread_end
+            or (token in CLOCK_MARKS and self._is_behind_clock(start))
             or (token == b"/" and self._is_behind_method())
             or ((listed or has_address_behind(text, end)) and not names_itself(text, start, end))
             or self._is_hex_group(start, end)
@@ -503,6 +551,21 @@ class _Scanner:
         if end == self._target[0]:
             return self._take_target(end, self._target[1])
         return end
+
+    def _is_behind_clock(self, start: int) -> bool:
+        """Return whether a time of the day is directly before a token."""
+        return _CLOCK_BEFORE.search(self._text[max(start - _CLOCK_BYTES, 0) : start]) is not None
+
+    def _end_of_thread(self, at: int) -> int:
+        """Return where the brackets of a thread close that open here; 0 if these are others."""
+        text = self._text
+        if at > _HEAD_BYTES or not _BEFORE_THREAD.search(text[:at].rstrip(b" ")):
+            return 0
+        found = _THREAD.match(text, at)
+        if found is None:
+            return 0
+        words = _TOKEN.finditer(text, found.start(1), found.end(1))
+        return 0 if any(names_itself(text, *word.span()) for word in words) else found.end(1)
 
     def _is_behind_method(self) -> bool:
         """Return whether nothing but white space is between a method of a request and here."""
@@ -574,11 +637,13 @@ class _Scanner:
 
     @staticmethod
     def _is_structured(token: bytes) -> bool:
-        """Return whether a token is of class 8 or 9."""
+        """Return whether a token is of class 8, 9 or 18."""
         if token.startswith((b"./", b"../")):
             return len(token.lstrip(b".")) > 1
         if len(_SEPARATED.findall(token)) > 1:
             return not is_exception(token)
+        if token.partition(b"/")[0] in MEDIA and _MEDIA_TYPE.fullmatch(token):
+            return True
         name, _, label = token.rstrip(TRAILING_PUNCTUATION).rpartition(b".")
         return label.lower() in LAST_LABELS and _NAME_BYTES.fullmatch(name) is not None
 

@@ -42,6 +42,12 @@ SEPARATORS = b"\x1b\x1c\x1d\x1e\x1f"
 STRUCTURE_DELIMITERS = LOG_DELIMITERS + SEPARATORS
 """Bytes that separate the tokens of a log line whose structure is read."""
 
+TIME_ZONES = frozenset(
+    b"UTC GMT CET CEST EET EEST WET WEST BST IST EST EDT CST CDT MST MDT PST PDT AKST AKDT HST JST "
+    b"KST SGT HKT AEST AEDT ACST ACDT AWST NZST NZDT MSK BRT ART SAST PKT WIB PHT".split()
+)
+"""Names of time zones."""
+
 UNITS = frozenset(
     b"""
     b B kb kB KB mb MB gb GB tb TB KiB MiB GiB TiB byte bytes bit bits

@@ -33,10 +33,8 @@ from libc.string cimport memcmp, memcpy, memset
 import array
 
 from stream_dedup.features import lines, pieces
-from stream_dedup.features.kinds import MESSAGE_KEYS, OUTCOME_KEYS, SENTENCE_KEYS, STATES
 from stream_dedup.features.lines import LEAST_GROUP, MAX_GROUP
-from stream_dedup.features.pieces import LAST_LABELS, PROGRAMS
-from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER, UNITS
+from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER
 from stream_dedup.features.variants import (
     LEVEL_KEYS,
     LEVELS,
@@ -68,6 +66,7 @@ from stream_dedup.features._pieces cimport (
     is_numbered_process,
     is_of_class,
     is_of_rsyslog,
+    is_participle,
     is_said,
     is_signed,
     is_word_byte,
@@ -645,10 +644,7 @@ cdef class Kernel:
         cdef int byte
         self.secret = secret_of(key)
         fill_classes(self.classes, recipe.delimiters)
-        fill_tables(
-            &self.tables, recipe.delimiters, UNITS, LAST_LABELS, MESSAGE_KEYS, SENTENCE_KEYS,
-            OUTCOME_KEYS, STATES, PROGRAMS, [level.encode() for level in LEVELS],
-        )
+        fill_tables(&self.tables, recipe.delimiters)
         set_words(&self.level_keys, LEVEL_KEYS, True)
         self.set_calendar()
         settings = recipe.fingerprint
@@ -1106,6 +1102,7 @@ cdef class Kernel:
             names_itself(&self.tables, text, length, start, start + size)
             or is_method(text + start, size)
             or is_signed(text, start, start + size)
+            or is_participle(&self.tables, text, start, start + size)
             or is_numbered_process(text, length, start + size)
             or is_said(text, length, &self.tables, start, start + size)
         )

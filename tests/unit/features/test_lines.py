@@ -57,6 +57,35 @@ def tokens(text: bytes) -> bytes:
         (b"/a ms", b"<*> ms"),
         (b"12 ms s", b"<*> s"),
         (b"12 sec\x00", b"<*> sec\x00"),
+        # half days and time zones
+        (b"at 4:00:02 PM UTC x", b"at <*> x"),
+        (b"Nov 24 16:00:02 CEST 2025 x", b"<*> x"),
+        (b"at 16:00:02.123 PDT x", b"at <*> x"),
+        (b"at 16:00:02 POST x", b"at <*> POST x"),
+        (b"at 16 PM UTC x", b"at <*> PM UTC x"),
+        # media types, and rulers
+        (b"sent text/html, image/svg+xml", b"sent <*>"),
+        (b"sent text/Html", b"sent text/Html"),
+        (b"TASK [a] ******", b"TASK a"),
+        (b"##### a", b"a"),
+        (b"*** a", b"*** a"),
+        (b"key=**** a", b"key **** a"),
+        # threads
+        (b"WARN 105 --- [    main] o.h.e.Helper : gone", b"WARN <*> --- <*> gone"),
+        (b"INFO [mail sender] com.acme.Orders - a", b"INFO <*> - a"),
+        (b"16:00:02.123 [a b] WARN com.acme.Orders - a", b"<*> WARN <*> - a"),
+        (b"INFO [app] [main] com.acme.Orders - a", b"INFO <*> - a"),
+        (b"INFO [main] orders are late", b"INFO main orders are late"),
+        (b"INFO [SSLError] com.acme.a.Orders - a", b"INFO SSLError <*> - a"),
+        (b"got [main] com.acme.Orders - a", b"got main <*> - a"),
+        # user agents
+        (b'agent="curl/7.88 (failed)" a', b"agent <*> a"),
+        (b'by "Mozilla/5.0 (X11; Linux)" a', b"by <*> a"),
+        (b'by "kubectl/v1.2 darwin/arm" a', b"by <*> darwin/arm a"),
+        (b'by "release/2 failed" a', b"by <*> failed a"),
+        (b'by "HTTP/1.1 (failed" a', b"by <*> failed a"),
+        (b'msg="curl/7.88 (failed)" a', b"msg <*> failed a"),
+        (b"by Mozilla/5.0+(X11;+failed)+a b", b"by <*> b"),
         # groups of hex digits
         (b"at fe80::ab:1 x", b"at <*> x"),
         (b"ab:cd:ef x", b"ab cd ef x"),
@@ -467,6 +496,10 @@ PIECES = st.sampled_from(
             b'="<',
         ),
         *(b"NodeNotReady", b"session_open", b"on-x-deleted", b"a_", b"A", b"\x1f"),
+        *(b"4:00:02 ", b"12:30.5 ", b"AM ", b"PM", b"UTC ", b"****", b"#####", b"text/html"),
+        *(b"INFO ", b"WARNING ", b"--- ", b"[main] ", b"[a b] ", b"com.acme.Foo ", b".m.a.Ex:"),
+        *(b'"curl/7.8', b"curl/v7", b" X/1 ", b"Mozilla/5.0 (", b"Mozilla/5.0+(", b"+(", b";+a"),
+        *(b"was moved", b"being ", b"is ", b"paid ", b"state UP_ ", b"role ", b"LEADER "),
         *(b" - 404 - ", b"GET http://a/b", b" - a/b 3", b"Request finished in 1.2ms 404", b"::1"),
         *(b"failed", b"a.com", b"x/y/z", b"./a", b"Mon", b"status", b"200", b"\xc3\xa9", b"\x00"),
     ]
@@ -557,3 +590,24 @@ def test_structure_needs_the_delimiters_of_logs() -> None:
 def test_an_unknown_kind_of_classes_is_refused() -> None:
     with pytest.raises(RecipeError, match=r"text\.classes"):
         replace(LOGS, text__classes="structure")
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "is_one"),
+    [
+        ("document 17 was moved by ann", "moved", True),
+        ("order 17 has been paid", "paid", True),
+        ("it is used now", "used", True),
+        ("this used now", "used", False),
+        ("was karen here", "karen", False),
+        ("was Moved by", "Moved", False),
+        ("now in state SECONDARY", "SECONDARY", True),
+        ("role LEADER of", "LEADER", True),
+        ("user LEADER of", "LEADER", False),
+        ("in state Secondary", "Secondary", False),
+        ("title SECONDARY", "SECONDARY", False),
+    ],
+)
+def test_what_was_done_and_states_in_capitals_are_kinds(text: str, word: str, is_one: bool) -> None:
+    start = text.index(word)
+    assert kinds.names_kind(text.encode(), start, start + len(word)) is is_one
