@@ -1438,6 +1438,9 @@ cdef inline bint is_participle(
     cdef const uint8_t* word
     if start < 3 or text[at] != c" ":
         return False
+    # Nearly all words end here: the one before is no form of "to be".
+    if text[at - 1] | 0x20 > c"t" or not <uint32_t>0x1840A0 >> (text[at - 1] & 31) & 1:  # egnst
+        return False
     if not (end - start > 3 and text[end - 1] == c"d" and text[end - 2] == c"e"):
         if not holds(&tables.irregular, text + start, end - start, False):
             return False
@@ -1757,7 +1760,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
             line.role = OTHER
             start = run_end(line, start)
             continue
-        if (
+        if not held & NAME and (
             line.role != ASSIGNED and line.role != COLON and line.role != SPACED
             and line.role != JSON and is_ruler(text + start, end - start)
         ):
