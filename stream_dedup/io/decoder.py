@@ -288,6 +288,10 @@ class Decoder:
         self._takes_fields = recipe is not None and bool(recipe.input.fields)
         self._outcomes = None if recipe is None else OutcomeFields(recipe)
         self._json = {"text": False, "jsonl": True}.get(options.format)
+        # Programs write text among their JSON: what libraries and the system say.
+        self._may_be_text = (
+            self._json is None and not options.text_field and not self._takes_fields
+        )
         self._time_format = TimeFormat(options.time_format) if options.time_format else None
         try:
             own = options.time_field if options.time_field != KNOWN_TIME else ""
@@ -419,10 +423,11 @@ class Decoder:
         texts = list(raws)
         compared = None if self._outcomes is None else self._outcomes.compared
         guessed = self._json is None  # then values that are not JSON are text
+        may_be_text = guessed or self._may_be_text
         for index, raw in enumerate(raws):
             if index in passed or not raw.strip():
                 continue
-            if guessed and raw.lstrip()[:1] != b"{":
+            if may_be_text and raw.lstrip()[:1] != b"{":
                 continue
             try:
                 document = self._decode(raw)

@@ -77,13 +77,24 @@ def test_a_bad_line_passes_and_the_good_ones_are_decided(line: bytes, form: str)
 )
 def test_broken_json_is_marked_and_counted_by_reason(line: bytes, reason: str) -> None:
     body = b'{"message":"link 1 went down"}\n' * 2 + line + b"\n" + line + b"\n"
-    done = run("dedup", "-e", "annotate", "--stats", stdin=body)
+    done = run("dedup", "-e", "annotate", "--stats", "--input-format", "jsonl", stdin=body)
     assert [event["dedup"]["reason"] for event in done.objects[2:]] == [reason] * 2
     assert [event["dedup"]["decision"] for event in done.objects[2:]] == ["passed"] * 2
     assert done.stats[f"passed: {reason}"] == "2"
     assert done.stats["share removed"] != "50.0%"
-    merged = run("dedup", "--output-format", "text", stdin=body)
+    merged = run("dedup", "--output-format", "text", "--input-format", "jsonl", stdin=body)
     assert merged.lines[1:3] == [line, line]
+
+
+def test_text_among_json_is_merged_as_text() -> None:
+    body = b'{"message":"link 1 went down"}\nlistening on port 1\n{"message":"link 2 went down"}\n'
+    body += b'{"message":\nlistening on port 2\n'
+    done = run("dedup", "-e", "annotate", stdin=body)
+    decisions = [event["dedup"]["decision"] for event in done.objects]
+    assert decisions == ["new", "new", "duplicate", "passed", "duplicate"]
+    assert done.objects[1]["text"] == "listening on port 1"
+    named = run("dedup", "-e", "annotate", "--text-field", "message", stdin=body)
+    assert [event["dedup"].get("reason") for event in named.objects][1::3] == ["not JSON"] * 2
 
 
 def test_numbers_and_the_order_of_keys_are_kept() -> None:
