@@ -672,11 +672,13 @@ class Engine:
         )
         described = []
         for summary, template in zip(summaries, ids, strict=True):
-            pattern, variant = self._shown(summary.representative, summary.learned)
-            variables = None
-            if summary.sampled and self._slots.has_slots:
-                slots = self._slots.slots(summary.representative, summary.learned)
-                variables = slots.describe([value for _, value in summary.sampled], summary.count)
+            first, learned, variables = summary.representative, summary.learned, None
+            if self._slots.has_slots:
+                sample = [value for _, value in summary.sampled]
+                learned |= self._slots.lacking(first, learned, [*summary.samples, *sample])
+                if sample:
+                    variables = self._slots.slots(first, learned).describe(sample, summary.count)
+            pattern, variant = self._shown(first, learned)
             acted = self._acted(summary.representative)
             limit = None if acted is None else acted.limit
             if acted is not None and acted.pattern:

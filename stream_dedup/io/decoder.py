@@ -289,9 +289,7 @@ class Decoder:
         self._outcomes = None if recipe is None else OutcomeFields(recipe)
         self._json = {"text": False, "jsonl": True}.get(options.format)
         # Programs write text among their JSON: what libraries and the system say.
-        self._may_be_text = (
-            self._json is None and not options.text_field and not self._takes_fields
-        )
+        self._may_be_text = self._json is None and not options.text_field and not self._takes_fields
         self._time_format = TimeFormat(options.time_format) if options.time_format else None
         try:
             own = options.time_field if options.time_field != KNOWN_TIME else ""

@@ -398,3 +398,16 @@ def test_a_summary_can_be_read_without_being_sent() -> None:
     (sent,) = dedup.close()
     assert (sent.revision, sent.new_count) == (found.revision, 2)
     assert dedup.summary(decisions[0].cluster) is None
+
+
+def test_a_pattern_shows_where_lines_that_joined_by_fingerprint_differ() -> None:
+    line = (
+        "the nightly import of the customer records from the remote warehouse into the local "
+        "reporting system was begun by {} because the last full run is far too old and must be "
+        "done again before noon"
+    )
+    dedup = Deduplicator(recipe="logs")
+    dedup.process([line.format("alice")])
+    dedup.process([line.format("bob")])
+    (summary,) = dedup.close()
+    assert (summary.count, summary.pattern) == (2, line.format("<*>"))
