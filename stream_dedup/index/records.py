@@ -338,51 +338,13 @@ class Records:
             return found
         own = [entry for entry in _entries(records, numbers[0]) if is_live(entry.owner)]
         owner = older(entry.owner for entry in own if entry.value == LEARNED)
-        if owner is not None:
+        if owner is not None:  # a cluster in whose pattern the word varies that this one lacks
             return found._replace(owner=owner)
-        there = [
-            (slot, entry)
-            for slot, record in seen
-            for entry in record
-            if entry.number in (slot.number, OWN)
-            and is_live(entry.owner)
-            and found.takes(slot, entry.owner)
-        ]
-        learned = [entry.owner for _, entry in there if entry.value == LEARNED]
-        owner = older(
-            learned + [entry.owner for entry in chain.from_iterable(found.together.values())]
-        )
+        in_slots = _entries_in_slots(found, is_live)
+        owner = _by_variable(found, in_slots)
         if owner is not None:
             return found._replace(owner=owner, is_variable=True)
-        words = word_count(numbers)
-        if words >= LEAST_SAME:
-            same = [entry.owner for entry in own if entry.number == OWN]
-            if same:
-                return found._replace(owner=same[0])
-        gaps = gaps_of(numbers)
-        more = [
-            e
-            for e in own
-            if e.first
-            and may_be_missing(e.number, words + 1, gaps, beside_gap=is_beside_gap(e.value))
-        ]
-        less = [
-            entry
-            for slot, entry in there
-            if (
-                may_be_missing(
-                    slot.number, words, entry.value, beside_gap=is_beside_gap(slot.value)
-                )
-                if entry.number == OWN
-                else may_be_missing(slot.number, words, ALL_GAPS, beside_gap=False)
-                and entry.first
-                and entry.owner.learned >> entry.number & 1
-            )
-        ]
-        owner = older(entry.owner for entry in more + less)
-        for entry in more:  # the cluster's pattern shows that the word may be missing
-            if entry.owner is owner:
-                owner.learned |= 1 << entry.number
+        owner = _by_same_words(numbers, own) or _by_one_word_off(numbers, own, in_slots)
         return found._replace(owner=owner)
 
     def find_fitting(self, group: str, one_off: bytes, is_live: IsLive) -> Slot | None:
@@ -435,9 +397,28 @@ class Records:
         The patterns of these clusters show the slots from now on.
         """
         ready = Ready(set(), {}, set(), set())
+        if found.is_variable:  # else the cluster that it lacks a word of is nearer
+            self._add_together(ready, found)
+        for slot, record in found.seen:
+            entries = self._ready_entries(slot, record, ready, found, is_live)
+            if not entries:
+                continue
+            owners = [entry.owner for entry in entries]
+            if not self._has_room(ready, owners):
+                break
+            ready.numbers.add(slot.number)
+            ready.merging.update((owner.cluster, owner) for owner in owners)
+            for entry in entries:
+                if entry.first and entry.number == slot.number:
+                    entry.owner.learned |= 1 << slot.number % REPEATED
+                    ready.alike.add(entry.owner.cluster)
+        return ready
+
+    def _add_together(self, ready: Ready, found: Found) -> None:
+        """Add the words that vary together, and the clusters whose patterns fit."""
         for combination, entries in found.together.items():
-            if not found.is_variable or not entries:
-                continue  # the cluster that it lacks a word of is nearer
+            if not entries:
+                continue
             ready.together.update(numbers_of(combination))
             for entry in entries:
                 if not self._has_room(ready, [entry.owner]):
@@ -445,34 +426,27 @@ class Records:
                 ready.merging[entry.owner.cluster] = entry.owner
                 if entry.first:
                     ready.alike.add(entry.owner.cluster)
-        for slot, record in found.seen:
-            entries = [entry for entry in record if entry.number == slot.number]
-            known = slot.number in ready.together or (entries and entries[0].value == LEARNED)
-            if not known and len(entries) + 1 < wanted_values(self._learn, slot.around):
-                continue
-            live = [
-                entry
-                for entry in entries
-                if is_live(entry.owner)
-                and found.takes(slot, entry.owner)
-                and (known or _shows_no_other(entry.owner, slot))
-            ]
-            if not live:
-                continue
-            if not known:
-                if not self._completes(slot, live):
-                    continue
-                live += [entry for entry in record if entry.number == OWN and is_live(entry.owner)]
-            owners = [entry.owner for entry in live]
-            if not self._has_room(ready, owners):
-                break
-            ready.numbers.add(slot.number)
-            ready.merging.update((owner.cluster, owner) for owner in owners)
-            for entry in live:
-                if entry.first and entry.number == slot.number:
-                    entry.owner.learned |= 1 << slot.number % REPEATED
-                    ready.alike.add(entry.owner.cluster)
-        return ready
+
+    def _ready_entries(
+        self, slot: WordSlot, record: list[Entry], ready: Ready, found: Found, is_live: IsLive
+    ) -> list[Entry]:
+        """Return the entries whose clusters merge as a slot is learned; none if it is not."""
+        entries = [entry for entry in record if entry.number == slot.number]
+        known = slot.number in ready.together or (entries and entries[0].value == LEARNED)
+        if not known and len(entries) + 1 < wanted_values(self._learn, slot.around):
+            return []
+        live = [
+            entry
+            for entry in entries
+            if is_live(entry.owner)
+            and found.takes(slot, entry.owner)
+            and (known or _shows_no_other(entry.owner, slot))
+        ]
+        if known or not live:
+            return live
+        if not self._completes(slot, live):
+            return []
+        return live + [entry for entry in record if entry.number == OWN and is_live(entry.owner)]
 
     @staticmethod
     def _has_room(ready: Ready, more: Iterable[Slot]) -> bool:
@@ -822,6 +796,73 @@ def _entries(records: dict[int, list[Entry] | Slot], key: int) -> list[Entry]:
         number, value = slot.number, slot.value
     entries = records[key] = [Entry(number, value, record, first=True)]
     return entries
+
+
+def _entries_in_slots(found: Found, is_live: IsLive) -> list[tuple[WordSlot, Entry]]:
+    """Return, for the slots of a pattern, the entries that may lead to its cluster.
+
+    In the record of a slot's key these are the entries of the slot, and those of the patterns that
+    lack its word.
+    """
+    return [
+        (slot, entry)
+        for slot, record in found.seen
+        for entry in record
+        if entry.number in (slot.number, OWN)
+        and is_live(entry.owner)
+        and found.takes(slot, entry.owner)
+    ]
+
+
+def _by_variable(found: Found, in_slots: list[tuple[WordSlot, Entry]]) -> Slot | None:
+    """Return the oldest cluster in whose pattern a word varies that the pattern has."""
+    alone = (entry.owner for _, entry in in_slots if entry.value == LEARNED)
+    together = (entry.owner for entry in chain.from_iterable(found.together.values()))
+    return older(chain(alone, together))
+
+
+def _by_same_words(numbers: array[int], own: list[Entry]) -> Slot | None:
+    """Return the cluster of the pattern with the same words, if they are enough."""
+    if word_count(numbers) < LEAST_SAME:
+        return None
+    return next((entry.owner for entry in own if entry.number == OWN), None)
+
+
+def _by_one_word_off(
+    numbers: array[int], own: list[Entry], in_slots: list[tuple[WordSlot, Entry]]
+) -> Slot | None:
+    """Return the oldest cluster whose pattern has one word more or less.
+
+    If the pattern lacks a word of the cluster's representative, the cluster's pattern shows from
+    now on that the word varies.
+    """
+    words, gaps = word_count(numbers), gaps_of(numbers)
+    more = [
+        entry
+        for entry in own
+        if entry.first
+        and may_be_missing(entry.number, words + 1, gaps, beside_gap=is_beside_gap(entry.value))
+    ]
+    less = [entry for slot, entry in in_slots if _may_lack(slot, words, entry)]
+    owner = older(entry.owner for entry in more + less)
+    for entry in more:
+        if entry.owner is owner:
+            owner.learned |= 1 << entry.number
+    return owner
+
+
+def _may_lack(slot: WordSlot, words: int, entry: Entry) -> bool:
+    """Return whether a cluster's pattern may lack the word that a pattern of `words` has in a slot.
+
+    Args:
+        slot: of the word.
+        words: how many the pattern has.
+        entry: what the record of the slot's key says of the cluster.
+    """
+    if entry.number == OWN:  # the cluster's pattern has no word there
+        return may_be_missing(slot.number, words, entry.value, beside_gap=is_beside_gap(slot.value))
+    shows_variable = entry.first and entry.owner.learned >> entry.number & 1
+    return bool(shows_variable) and may_be_missing(slot.number, words, ALL_GAPS, beside_gap=False)
 
 
 def _shows_no_other(owner: Slot, slot: WordSlot) -> bool:
