@@ -12,7 +12,7 @@ from stream_dedup.clustering.learning import (
     LEAST_COMMON,
     LEAST_SAME,
     MANY_COMMON,
-    MAX_ENTRIES,
+    MAX_POSTINGS,
     may_be_missing,
     wanted_together,
     wanted_values,
@@ -331,7 +331,7 @@ class Comparison:
         differing = [slot.number for slot in words if (slot.number, slot.value) not in known]
         if not differing or max(differing) >= COMBINED_WORDS:
             return None
-        most = MAX_ENTRIES // wanted_together(self.recipe.match.learn)
+        most = MAX_POSTINGS // wanted_together(self.recipe.match.learn)
         at_once = are_few(len(differing), left.words)
         if len(differing) > most and not at_once:
             return None

@@ -1,6 +1,6 @@
 """When a word is a variable: the rules of the one-off index, and its bounds.
 
-`index.records` and ``_words.lua`` apply them; `fingerprint.one_off` says what a slot is.
+`index.postings` and ``_words.lua`` apply them; `fingerprint.one_off` says what a slot is.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from stream_dedup.fingerprint.one_off import REPEATED, VALUE_BITS
 
 OWN = 127
-"""The number of an entry of a record that stands for no slot."""
+"""The number of a posting that stands for no slot."""
 
 COMBINATION = 126
-"""The number of an entry that lists a combination of a shape: its value says which."""
+"""The number of a posting that lists a combination of a shape: its value says which."""
 
 MAX_COMBINATIONS = 8
 """Combinations that are tried for a pattern, of those that its shape has."""
@@ -25,23 +25,23 @@ MAX_ASSUMED = 3
 LEARNED = (1 << VALUE_BITS + 1) - 1
 """The value of a slot that is learned."""
 
-MAX_ENTRIES = 64
-"""Entries of a record; more are not noted."""
+MAX_POSTINGS = 64
+"""Postings of a list; more are not noted."""
 
-MAX_RECORDS = 512
-"""Records that name a cluster; its patterns are noted in no more."""
+MAX_POSTING_LISTS = 512
+"""Posting lists that name a cluster; its patterns are noted in no more."""
 
 MAX_MERGED = 34
 """Clusters that one event merges: as many as a slot may name, 31 by its values, and those found
 otherwise. A slot that would exceed it, and those behind it, are learned with a later value."""
 
 MAX_MOVED = 256
-"""Records of the clusters that one event merges, likewise, without those of the cluster that has
-the most; those of the first slot or combination do not count. No more than `MAX_RECORDS` are looked
-at, to see whether they say more than values and follow: the others are purged."""
+"""Posting lists of the clusters that one event merges, likewise, without those of the cluster that
+has the most; those of the first slot or combination do not count. No more than `MAX_POSTING_LISTS`
+are looked at, to see whether they say more than values and follow: the others are purged."""
 
 MAX_LOADED = 128
-"""Clusters named by records that Redis loads for an event; others are passed over, and the search
+"""Clusters named by postings that Redis loads for an event; others are passed over, and the search
 counts as truncated."""
 
 LEAST_SAME = 4

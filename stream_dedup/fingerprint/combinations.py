@@ -29,8 +29,8 @@ are of keyed hashes. The factors have nothing to do with each other: were they a
 could change places. Two patterns that differ in one word that is left have equal keys with chance
 2^-23, as two words that share their value count as one.
 
-The first bits say in which part of Redis a record is: those of a pattern are in few of them, and
-those of a flood of patterns in many.
+The first bits say in which part of Redis a posting list is: those of a pattern are in few of them,
+and those of a flood of patterns in many.
 
 Bounds: a combination has words of the first `COMBINED_WORDS`, and all assigned words as one; and
 `LEAST_LEFT` words or more are left.

@@ -17,7 +17,7 @@ Keys in linear time. With the keyed hashes h_1 … h_n of the words, l and m the
 and leaving out h_i joins a prefix of the second sum, times a power of B, with a suffix of it. The
 hashes are keyed, so nobody without the key can compute two sequences with equal sums. Whatever word
 is left out, the least two are mostly the same. So the keys of a pattern begin with the same bits,
-but for two slots, and an index finds their records in three places.
+but for two slots, and an index finds their posting lists in three places.
 
 A word that occurs again has a second slot, for all its places at once: ``copied a to a``. And words
 that are values of keys, such as ``user=alice``, have a slot all together (`ASSIGNED`): lines that

@@ -1,8 +1,8 @@
-"""How the memory index finds its open clusters: by exact hash, by records, by permuted tables.
+"""How the memory index finds its open clusters: by exact hash, by postings, by permuted tables.
 
 Each open cluster has a *slot*: an owner number, the exact hashes that lead to it, its entries in
-the tables, and the records of the one-off index that name it (see `records`). The tables know only
-owner numbers, so a search that meets many clusters reads from a list whether they are live and
+the tables, and the postings of the one-off index that name it (see `postings`). The tables know
+only owner numbers, so a search that meets many clusters reads from a list whether they are live and
 touches no object for those that are not.
 """
 
@@ -15,7 +15,7 @@ from stream_dedup.clustering.linkage import Candidate, Linkage
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint import bands
 from stream_dedup.index.base import Limits, Query
-from stream_dedup.index.records import Records, Slot
+from stream_dedup.index.postings import Postings, Slot
 from stream_dedup.tables.planner import MEMORY, choose
 from stream_dedup.tables.store import (
     Bands,
@@ -39,13 +39,13 @@ class Lookup:
     Attributes:
         truncated: searches that met more than the limits allow; and clusters of bands that more
             than half of their keys do not lead to, as they were full.
-        records: the one-off index.
+        postings: the one-off index.
     """
 
     def __init__(self, recipe: Recipe, limits: Limits) -> None:
         self.truncated = 0
         self._limits = limits
-        self.records = Records(recipe.match.learn)
+        self.postings = Postings(recipe.match.learn)
         self._aliases = recipe.match.aliases
         self._linkage = Linkage(recipe)
         # An attacker may send lines that are all near each other and none alike: what a search does
@@ -227,17 +227,17 @@ class Lookup:
         self._live_until_us[slot.owner] = live_until_us
 
     def merge(self, loser: Slot, root: Slot, looks: int) -> None:
-        """Let exact hashes and records that lead to a cluster lead to another, up to the caps.
+        """Let exact hashes and postings that lead to a cluster lead to another, up to the caps.
 
         Args:
             loser: the cluster.
             root: the other one.
-            looks: so many records are looked at, at most.
+            looks: so many posting lists are looked at, at most.
         """
         for key in loser.exacts:
             if self._by_exact.get(key) is loser and len(root.exacts) <= self._aliases:
                 self._add_exact(key, root)
-        self.records.move(loser, root, looks)
+        self.postings.move(loser, root, looks)
 
     def remove(self, slot: Slot) -> None:
         """Remove a cluster and everything that leads to it."""
@@ -246,7 +246,7 @@ class Lookup:
         for key in slot.exacts:
             if self._by_exact.get(key) is slot:
                 del self._by_exact[key]
-        self.records.remove(slot)
+        self.postings.remove(slot)
         self._slots[slot.owner] = None
         self._sketches[slot.owner] = b""
         self._free_owners.append(slot.owner)

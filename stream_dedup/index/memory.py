@@ -35,7 +35,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
 
-from stream_dedup.clustering.learning import MAX_RECORDS
+from stream_dedup.clustering.learning import MAX_POSTING_LISTS
 from stream_dedup.clustering.openings import OpenedPatterns
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import StreamTime, Windows
@@ -66,7 +66,7 @@ from stream_dedup.index.base import (
     unscoped,
 )
 from stream_dedup.index.lookup import EvictedKeys, Lookup
-from stream_dedup.index.records import Ready, Slot
+from stream_dedup.index.postings import Ready, Slot
 from stream_dedup.index.saved import Name, SavedCluster, SavedIndex, saved_bytes
 from stream_dedup.model import Closing, Decision, Partition, Position, Rule, Summary
 from stream_dedup.rules.keeping import Kept
@@ -296,12 +296,12 @@ class MemoryIndex:
     @property
     def knows_combinations(self) -> bool:
         """See `base.Index`."""
-        return self._lookup.records.has_combinations and self._open_count > 0
+        return self._lookup.postings.has_combinations and self._open_count > 0
 
     def may_fit(self, group: str, one_off: bytes) -> bool:
         """See `base.Index`."""
         del group
-        return self._lookup.records.lists(array("Q", one_off))
+        return self._lookup.postings.lists_combinations(array("Q", one_off))
 
     # ------------------------------------------------------------ partitions
 
@@ -387,44 +387,46 @@ class MemoryIndex:
 
     def _resolve_by_words(self, row: int, identity: int, query: Query, now_us: int) -> Resolution:
         """Resolve a query whose exact hash is unknown and whose words are learned."""
-        records, lookup = self._lookup.records, self._lookup
+        postings, lookup = self._lookup.postings, self._lookup
 
         def is_live(slot: Slot) -> bool:
             return lookup.is_live(slot, query.first_us)
 
-        known = records.find(query.group, query.one_off, is_live)
+        known = postings.find(query.group, query.one_off, is_live)
         found, rule = known.owner, Rule.WORDS
         if known.is_variable:
             assert found is not None
             shown = found.learned
-            ready = records.ready(known, is_live)
+            ready = postings.ready(known, is_live)
             root = self._merged(found, ready)
             assert root is not None
             lookup.add_alias(query, root.slot, searchable=False)
             answer = self._join(query, root, Rule.LEARNED)
-            learned = records.learn(query.group, known.seen, root.slot, ready, is_live)
-            learned |= records.note_together(query.one_off, root.slot, known, ready, is_live)
+            learned = postings.learn(query.group, known.seen, root.slot, ready, is_live)
+            learned |= postings.note_together(query.one_off, root.slot, known, ready, is_live)
             learned |= root.slot.learned != shown
             self.taught[row] = learned or not ready.merging.keys() <= {found.cluster}
             return answer
         if found is None and query.near:
             found, rule = lookup.by_fingerprint(query), Rule.FINGERPRINT
-        ready = records.ready(known, is_live)
+        ready = postings.ready(known, is_live)
         root = self._merged(found, ready)
         if root is None:
             answer = self._open_cluster(identity, query, now_us)
             slot = self._clusters[identity].slot
-            records.open(slot, is_live)
-            records.assume(slot, known, is_live)
+            postings.open(slot, is_live)
+            postings.assume(slot, known, is_live)
             if not self._each_call:
                 self._compare([query])
         else:
             rule = rule if found is not None else Rule.LEARNED
             lookup.add_alias(query, root.slot, searchable=rule is Rule.FINGERPRINT)
             answer = self._join(query, root, rule)
-            records.note(query.one_off, root.slot, ready, is_live, outside=rule is not Rule.LEARNED)
+            postings.note(
+                query.one_off, root.slot, ready, is_live, outside=rule is not Rule.LEARNED
+            )
             if rule is Rule.LEARNED:
-                records.note_together(query.one_off, root.slot, known, ready, is_live)
+                postings.note_together(query.one_off, root.slot, known, ready, is_live)
         return answer
 
     def _compare(self, queries: Sequence[Query]) -> None:
@@ -440,7 +442,7 @@ class MemoryIndex:
             return
         slot = cluster.slot
         if slot.group == query.group and slot.fingerprint == query.fingerprint:
-            self._lookup.records.combine(
+            self._lookup.postings.combine(
                 query.one_off,
                 slot,
                 combination,
@@ -457,10 +459,10 @@ class MemoryIndex:
             merging,
             key=lambda c: (c.provisional, c.slot.opened_us, c.position.offset, c.identity),
         )
-        looks = MAX_RECORDS
+        looks = MAX_POSTING_LISTS
         for loser in sorted(merging, key=lambda c: (c.slot.opened_us, c.identity)):
             if loser is not root:
-                had = len(loser.slot.records)
+                had = len(loser.slot.posting_keys)
                 self._merge(loser, root, looks)
                 looks = max(0, looks - had)
         ready.show(root.slot)
@@ -833,7 +835,7 @@ class MemoryIndex:
             in_time = self._lookup.is_live(other, time_us) and other.opened_us <= until_us
             return recorded and in_time
 
-        found = self._lookup.records.find_fitting(slot.group, one_off, is_live)
+        found = self._lookup.postings.find_fitting(slot.group, one_off, is_live)
         return None if found is None else self._clusters[found.cluster]
 
     async def confirm(self, summaries: Sequence[tuple[int, int]], now_us: int) -> None:
@@ -937,7 +939,7 @@ class MemoryIndex:
             closing=closing,
             exacts=exacts,
             fingerprints=[number.to_bytes(width, "big") for number in fingerprints],
-            records=self._lookup.records.leads(slot) if closing is None else [],
+            postings=self._lookup.postings.leads(slot) if closing is None else [],
             learned=slot.learned,
             merged_into=cluster.merged_into,
             merged=cluster.merged,
@@ -989,7 +991,7 @@ class MemoryIndex:
             return
         numbers = [int.from_bytes(number, "big") for number in saved.fingerprints]
         self._lookup.restore(slot, saved.exacts, numbers, self._live_until_us(cluster))
-        self._lookup.records.restore(slot, saved.records)
+        self._lookup.postings.restore(slot, saved.postings)
         self._queue_closing(cluster)
         self._queue_summary(cluster)
 

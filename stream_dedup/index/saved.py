@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from stream_dedup.clustering.learning import LEARNED, MAX_ENTRIES, MAX_RECORDS, OWN
+from stream_dedup.clustering.learning import LEARNED, MAX_POSTING_LISTS, MAX_POSTINGS, OWN
 from stream_dedup.clustering.summaries import MAX_SAMPLES
 from stream_dedup.features.recipe import BANDS_BITS, Recipe
 from stream_dedup.fingerprint.kernel import SKETCH_SIZE
@@ -57,7 +57,7 @@ class SavedCluster(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         closing: why it closed; None while it is open.
         exacts: the exact hashes that lead to it while it is open.
         fingerprints: the fingerprints that lead to it.
-        records: what the one-off index says of it: see `records.Records.leads`.
+        postings: what the one-off index says of it: see `postings.Postings.leads`.
         learned: the words of its representative that are learned variables.
         merged_into: the cluster into which it merged.
         merged: clusters that merged into it since its last summary, with their counts.
@@ -84,7 +84,7 @@ class SavedCluster(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     closing: Closing | None
     exacts: list[Hash]
     fingerprints: list[Fingerprint]
-    records: Annotated[list[Lead], Meta(max_length=MAX_RECORDS * MAX_ENTRIES)]
+    postings: Annotated[list[Lead], Meta(max_length=MAX_POSTING_LISTS * MAX_POSTINGS)]
     learned: Hash
     merged_into: Hash | None
     merged: Annotated[tuple[tuple[Hash, Count], ...], Meta(max_length=MAX_MERGED_NAMED)]
@@ -109,7 +109,7 @@ class SavedCluster(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
             and (self.since_us is None or self.first_us <= self.since_us <= self.latest_us)
             and len(self.exacts) <= most
             and len(self.fingerprints) <= most
-            and (recipe.match.learn > 0 or not self.records)
+            and (recipe.match.learn > 0 or not self.postings)
         )
         if not good:
             raise ValueError(f"cluster {self.identity:016x} has impossible values")

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from stream_dedup.clustering.learning import MAX_ENTRIES, MAX_MOVED
+from stream_dedup.clustering.learning import MAX_MOVED, MAX_POSTINGS
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.features.recipe import Match, Recipe, replace
@@ -472,7 +472,7 @@ def test_values_do_not_follow_a_cluster_that_merges(start: Start) -> None:
     assert add(index, next(offset), "user carol tagged a file").new  # a fifth verb of hers
 
 
-def test_the_records_of_the_largest_cluster_hinder_no_merge(start: Start) -> None:
+def test_the_postings_of_the_largest_cluster_hinder_no_merge(start: Start) -> None:
     index, offset = start(recipe=LEARNS), count()
     words = [f"word{n}x" for n in range(30)]
 
@@ -481,7 +481,7 @@ def test_the_records_of_the_largest_cluster_hinder_no_merge(start: Start) -> Non
 
     first = line(5, "a0")
     root = add(index, next(offset), " ".join(first))
-    for place in range(10, 26, 2):  # each adds 30 records and more
+    for place in range(10, 26, 2):  # each adds 30 posting lists and more
         longer = " ".join([*first[:place], f"more{place}", *first[place:]])
         assert add(index, next(offset), longer).cluster == root.cluster
     for n in range(1, 4):
@@ -671,7 +671,7 @@ def test_values_of_merged_clusters_take_no_room(start: Start) -> None:
     lines = [inserted(1, "x", last="older"), inserted(0, "first"), inserted(1, "x")]
     lines += [inserted(20, f"y{n}") for n in range(3)]
     more = (inserted(place, f"v{place}z{n}") for place in range(2, 20) for n in range(4))
-    lines += [next(more) for _ in range(MAX_ENTRIES - 5)]  # of each the other words are the same
+    lines += [next(more) for _ in range(MAX_POSTINGS - 5)]  # of each the other words are the same
     for line in lines:
         assert index.resolve(asked(next(offset), line))[0].new
     for n in range(3):  # the third cluster merges into the first
@@ -1100,10 +1100,10 @@ def test_a_slot_learned_past_its_window_is_learned_again(start: Start) -> None:
     assert [answer.rule for answer in others] == [Rule.LEARNED] * 3
 
 
-def test_values_past_their_window_leave_a_full_record(start: Start) -> None:
+def test_values_past_their_window_leave_a_full_list(start: Start) -> None:
     index = start(recipe=LEARNS)
     words = [f"w{n}x" for n in range(20)]
-    for place in range(MAX_ENTRIES // 4):
+    for place in range(MAX_POSTINGS // 4):
         lines = [" ".join([*words[:place], value, *words[place:]]) for value in NAMES[:4]]
         answers = index.resolve(*(asked(place * 4 + n, line) for n, line in enumerate(lines)))
         assert [answer.rule for answer in answers] == [Rule.NEW] * 4
@@ -1137,7 +1137,7 @@ def test_one_event_merges_a_bounded_number_of_clusters(start: Start) -> None:
     before = index.size().clusters
     add(index, 100, " ".join(words), 100)
     after = index.size().clusters
-    merged = MAX_MOVED // 21 // 4 * 4  # whole slots of four clusters, with 21 records each
+    merged = MAX_MOVED // 21 // 4 * 4  # whole slots of four clusters, with 21 posting lists each
     assert (before, before - after) == (80, merged - 1)
     add(index, 101, " ".join([*words[:19], "z19"]), 101)  # learns a slot that was left
     assert after - index.size().clusters == 3

@@ -198,7 +198,7 @@ def test_the_table_of_keys_names_every_kind_with_its_type() -> None:
         shard.cluster(bytes(8)),
         shard.values(bytes(8)),
         shard.exact(0),
-        shard.record(0),
+        shard.postings_slice(0),
         shard.prefixes.table + b"0:0",
         shard.partition(here),
         shard.journal(here),

@@ -12,26 +12,26 @@ from stream_dedup.index.redis import layouts as _layouts
 from stream_dedup.tables._bytes cimport taken
 
 cdef enum:
-    MOST = 512  # keys of records of a cluster (`learning.MAX_RECORDS`)
+    MOST = 512  # keys of posting lists of a cluster (`learning.MAX_POSTING_LISTS`)
     ID_BYTES = 8
     GROUP_BYTES = 4
     EXACT_BYTES = 8
     KEY_BYTES = 8
-    PIECE_BYTES = 10  # id(8), number of records(2)
+    PIECE_BYTES = 10  # id(8), number of posting lists(2)
     DIGITS = 20
 
 assert _layouts.PIECE.struct.size == PIECE_BYTES
 assert _layouts.ID_BYTES == ID_BYTES and _layouts.GROUP_BYTES == GROUP_BYTES
 assert _layouts.EXACT_BYTES == EXACT_BYTES and _layouts.KEY_BYTES == KEY_BYTES
-assert _learning.MAX_RECORDS == MOST
+assert _learning.MAX_POSTING_LISTS == MOST
 
 cdef uint64_t GROUP_FACTOR = _layouts.GROUP_FACTOR
 cdef bytes HEXADECIMAL = b"0123456789abcdef"
 
 cdef struct Piece:
     const char* start  # its id is there
-    const char* records  # keys that are left
-    Py_ssize_t records_left
+    const char* keys  # keys that are left
+    Py_ssize_t keys_left
     const char* group
     const char* names  # those that are left
     Py_ssize_t names_left
@@ -41,10 +41,10 @@ cdef struct Piece:
 def pack_garbage(pieces, shard, layout, arrange, Py_ssize_t call_work):
     """See `garbage.reference_pack_garbage`."""
     cdef bytes owner = shard.prefixes.owner, exact = shard.prefixes.exact
-    cdef bytes table = shard.prefixes.table, record = shard.records, packed
+    cdef bytes table = shard.prefixes.table, prefix = shard.postings, packed
     cdef Py_ssize_t head = layout.names_at, size = layout.name_bytes, width = layout.width // 8
-    cdef Py_ssize_t name_work = layout.name_work, room = call_work, names, records, place
-    cdef int exact_shift = layout.exact_shift, record_shift = layout.record_shift
+    cdef Py_ssize_t name_work = layout.name_work, room = call_work, names, count, place
+    cdef int exact_shift = layout.exact_shift, posting_shift = layout.posting_shift
     cdef Piece piece
     cdef const char* first  # the name of the representative
     cdef const char* raw
@@ -59,11 +59,11 @@ def pack_garbage(pieces, shard, layout, arrange, Py_ssize_t call_work):
         while True:
             names = min(room // name_work, piece.names_left)
             room -= names * name_work
-            records = min(room, piece.records_left) if names == piece.names_left else 0
-            room -= records
+            count = min(room, piece.keys_left) if names == piece.names_left else 0
+            room -= count
             slices, fields = [], []
-            find_slices(&piece, records, record, record_shift, slices, fields)
-            is_last = names == piece.names_left and records == piece.records_left
+            find_slices(&piece, count, prefix, posting_shift, slices, fields)
+            is_last = names == piece.names_left and count == piece.keys_left
             keys.append(cluster_key(owner, packed))
             arguments += (packed, names, int(is_last), len(slices))
             for place in range(names):
@@ -89,8 +89,8 @@ def pack_garbage(pieces, shard, layout, arrange, Py_ssize_t call_work):
             arguments += fields
             piece.names += names * size
             piece.names_left -= names
-            piece.records += records * KEY_BYTES
-            piece.records_left -= records
+            piece.keys += count * KEY_BYTES
+            piece.keys_left -= count
             if room < name_work:
                 calls.append((keys, arguments))
                 keys, arguments = [], []
@@ -105,16 +105,16 @@ def pack_garbage(pieces, shard, layout, arrange, Py_ssize_t call_work):
 cdef void unpack(bytes packed, Py_ssize_t head, Py_ssize_t size, Piece* piece) noexcept:
     cdef Py_ssize_t length = PyBytes_GET_SIZE(packed), names_at
     piece.start = PyBytes_AS_STRING(packed)
-    piece.records = piece.group = piece.names = piece.start
-    piece.records_left = piece.names_left = 0
+    piece.keys = piece.group = piece.names = piece.start
+    piece.keys_left = piece.names_left = 0
     piece.spread = 0
     if length < PIECE_BYTES:
         return
     names_at = PIECE_BYTES + KEY_BYTES * <Py_ssize_t>taken(piece.start + ID_BYTES, 2)
     if length < names_at + head or names_at > PIECE_BYTES + KEY_BYTES * MOST:
         return
-    piece.records = piece.start + PIECE_BYTES
-    piece.records_left = (names_at - PIECE_BYTES) // KEY_BYTES
+    piece.keys = piece.start + PIECE_BYTES
+    piece.keys_left = (names_at - PIECE_BYTES) // KEY_BYTES
     piece.group = piece.start + names_at
     piece.spread = taken(piece.group, GROUP_BYTES) * GROUP_FACTOR
     piece.names = piece.group + head
@@ -124,10 +124,10 @@ cdef void unpack(bytes packed, Py_ssize_t head, Py_ssize_t size, Piece* piece) n
 cdef int find_slices(
     Piece* piece, Py_ssize_t count, bytes prefix, int shift, list names, list packed
 ) except -1:
-    """Append the slices of the next records, and for each the fields of its records."""
+    """Append the slices of the next posting lists, and for each the fields of its lists."""
     cdef uint64_t slices[MOST]
     cdef char fields[MOST * (GROUP_BYTES + KEY_BYTES)]
-    cdef const char* keys = piece.records
+    cdef const char* keys = piece.keys
     cdef Py_ssize_t place, other, used
     for place in range(count):
         slices[place] = shifted(taken(keys + KEY_BYTES * place, KEY_BYTES) ^ piece.spread, shift)

@@ -18,14 +18,14 @@ from stream_dedup.index.redis import layouts as _layouts
 
 cdef enum:
     KEY_BYTES = 8
-    MOST = 512  # keys of a pattern, and of a cluster (`learning.MAX_RECORDS`)
+    MOST = 512  # keys of a pattern, and of a cluster (`learning.MAX_POSTING_LISTS`)
     ANCHORS = 3
     FIELD_BYTES = 4 + KEY_BYTES
     PATTERN_BYTES = 6
     LISTS_BYTES = KEY_BYTES + ANCHORS * FIELD_BYTES
     DIGITS = 20
     SLICE_BYTES = 2 + DIGITS
-    RECORD_BYTES = 27  # field(12), entry(12), around(1), assigned(1), place(1)
+    PATTERN_KEY_BYTES = 27  # field(12), posting(12), around(1), assigned(1), place(1)
 
 cdef uint64_t SHAPE = ~<uint64_t>0xFF  # the other bits of what says how many words there are
 cdef uint64_t GAPS = _one_off.ALL_GAPS
@@ -36,8 +36,8 @@ cdef uint64_t SUM_MASK = (<uint64_t>1 << <int>_combinations.SUM_BITS) - 1
 assert _combinations.ANCHORS == ANCHORS
 assert _layouts.PATTERN.struct.size == PATTERN_BYTES
 assert _layouts.LISTS.struct.size == LISTS_BYTES
-assert _layouts.RECORD.struct.size == RECORD_BYTES
-assert _learning.MAX_RECORDS == MOST
+assert _layouts.PATTERN_KEY.struct.size == PATTERN_KEY_BYTES
+assert _learning.MAX_POSTING_LISTS == MOST
 
 cdef uint64_t GROUP_FACTOR = _layouts.GROUP_FACTOR
 cdef uint8_t OWN = _learning.OWN, FIRST_NUMBER = _layouts.FIRST_NUMBER
@@ -62,7 +62,7 @@ def pack_patterns(rows, Py_ssize_t shift):
         keys = PyBytes_GET_SIZE(one_off) // 16
         if keys > MOST or PyBytes_GET_SIZE(one_off) % 16:
             raise ValueError(f"{len(one_off)} bytes are not the keys of a pattern")
-        size += PATTERN_BYTES + LISTS_BYTES + keys * (KEY_BYTES + SLICE_BYTES + RECORD_BYTES)
+        size += PATTERN_BYTES + LISTS_BYTES + keys * (KEY_BYTES + SLICE_BYTES + PATTERN_KEY_BYTES)
         total += keys
     while room < 2 * total:
         room *= 2

@@ -327,7 +327,7 @@ class ClusterTexts(NamedTuple):
     name_list: bytes
     group: bytes
     position: bytes
-    record_keys: bytes
+    posting_keys: bytes
     representative: bytes
     until_us: int
     learned: int
@@ -488,20 +488,20 @@ class Piece(NamedTuple):
 
     Attributes:
         identity: its id, 8 bytes.
-        records: the keys of the records that named it, one after the other.
+        posting_keys: the keys of the posting lists that named it, one after the other.
         names: its names, as `unpack_names` takes them.
     """
 
     identity: bytes
-    records: bytes
+    posting_keys: bytes
     names: bytes
 
 
 def unpack_piece(packed: bytes) -> Piece:
     """Unpack a piece of garbage."""
     size = layouts.PIECE.struct.size
-    _, records = layouts.PIECE.struct.unpack_from(packed)
-    end = size + records * layouts.KEY_BYTES
+    _, count = layouts.PIECE.struct.unpack_from(packed)
+    end = size + count * layouts.KEY_BYTES
     return Piece(packed[: layouts.ID_BYTES], packed[size:end], packed[end:])
 
 
@@ -574,7 +574,7 @@ class Packer:
         self.shards = [ShardKeys(namespace, number) for number in range(layout.shards)]
         self.entries: Entries = make_entries(layout.table_layout, layout.slices)
         self._namespace = namespace
-        self._exact_shift, self._record_shift = layout.exact_shift, layout.record_shift
+        self._exact_shift, self._posting_shift = layout.exact_shift, layout.posting_shift
         self.group = lru_cache(GROUPS_KEPT)(self._group)
 
     def use_key(self, key: HashKey) -> None:
@@ -625,7 +625,7 @@ class Packer:
             )  # fmt: skip
             patterns.append((own, group, identity))
         keys, packed = self.entries.pack(rows, shard.prefixes)
-        return keys, packed, _pack_patterns(patterns, self._record_shift)
+        return keys, packed, _pack_patterns(patterns, self._posting_shift)
 
     def opened_id(self, query: Query) -> int:
         """Return the id of the cluster that a query would open."""

@@ -2,8 +2,8 @@
 
 All keys of a shard share the hash tag ``{namespace:shard}``, so a script finds them on one node of
 a Redis Cluster. Only the scripts name keys too, of what may be known only while a script runs:
-clusters, and what leads to a cluster that merges (slices of exact hashes and of records). They
-append to the shard's prefix as `ShardKeys` does.
+clusters, and what leads to a cluster that merges (slices of exact hashes and of posting lists).
+They append to the shard's prefix as `ShardKeys` does.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class NamespaceLayout(NamedTuple):
         return self.width == bands.BITS
 
     @property
-    def record_slices(self) -> int:
-        """Slices of records: there are some seven times as many records as exact hashes."""
+    def posting_slices(self) -> int:
+        """Slices of posting lists: there are some seven times as many lists as exact hashes."""
         return min(8 * self.exact_slices, MAX_SLICES)
 
     @property
@@ -76,9 +76,9 @@ class NamespaceLayout(NamedTuple):
         return 65 - self.exact_slices.bit_length()
 
     @property
-    def record_shift(self) -> int:
-        """Bits of the key of a record behind the number of its slice."""
-        return 65 - self.record_slices.bit_length()
+    def posting_shift(self) -> int:
+        """Bits of the key of a posting list behind the number of its slice."""
+        return 65 - self.posting_slices.bit_length()
 
     @property
     def name_work(self) -> int:
@@ -143,7 +143,7 @@ class ShardKeys:
         fixed: all of these but prefix, meta, rules, begun and those of patterns.
         prefixes: what the keys of clusters, slices of exact hashes and slices of tables begin
             with.
-        records: what the keys of slices of records begin with.
+        postings: what the keys of slices of posting lists begin with.
     """
 
     namespace: str
@@ -169,7 +169,7 @@ class ShardKeys:
     preparing: bytes = field(init=False)
     fixed: tuple[bytes, ...] = field(init=False)
     prefixes: Prefixes = field(init=False)
-    records: bytes = field(init=False)
+    postings: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         prefix = f"{PREFIX}:{{{self.namespace}:{self.number}}}:".encode()
@@ -187,7 +187,7 @@ class ShardKeys:
         object.__setattr__(self, "fixed", fixed)
         prefixes = Prefixes(prefix + b"c:", prefix + b"e:", prefix + b"t:")
         object.__setattr__(self, "prefixes", prefixes)
-        object.__setattr__(self, "records", prefix + b"r:")
+        object.__setattr__(self, "postings", prefix + b"r:")
 
     def cluster(self, identity: bytes) -> bytes:
         """String: the cluster with that id (8 bytes)."""
@@ -201,9 +201,9 @@ class ShardKeys:
         """Hash: a slice of exact hashes: group hash(4) ‖ exact hash(8) → id(8) ‖ distance(1)."""
         return b"%s%d" % (self.prefixes.exact, number)
 
-    def record(self, number: int) -> bytes:
-        """Hash: a slice of records: group hash(4) ‖ key(8) → entries; see `layouts`."""
-        return b"%s%d" % (self.records, number)
+    def postings_slice(self, number: int) -> bytes:
+        """Hash: a slice of posting lists: group hash(4) ‖ key(8) → postings; see `layouts`."""
+        return b"%s%d" % (self.postings, number)
 
     def table(self, table: int, number: int) -> bytes:
         """Sorted set, or string of keys of bands: a slice of a table; see `tables.entries`."""
@@ -256,7 +256,7 @@ _UNKNOWN = KeyKind("unknown", "", "others")
 _TABLES = KeyKind("tables", "zset", "tables")
 _BAND_TABLES = KeyKind("tables", "string", "tables")
 _EXACT = KeyKind("exact hashes", "hash", "exact hashes")
-_RECORDS = KeyKind("records", "hash", "records")
+_POSTINGS = KeyKind("records", "hash", "records")  # the name that `index stats` prints
 _CLUSTERS = KeyKind("clusters", "string", "clusters")
 _VALUES = KeyKind("values", "hash", "values")
 _PARTITIONS = KeyKind("partitions", "hash", "others")
@@ -300,7 +300,7 @@ def kind_of(shard: ShardKeys, key: bytes, layout: NamespaceLayout) -> KeyKind:
     if name in _SINGLE:
         return _SINGLE[name]
     if match := _NUMBERED.fullmatch(name):
-        table, number, exact, record, cluster, spread, intent, values = match.groups()
+        table, number, exact, postings, cluster, spread, intent, values = match.groups()
         if cluster is not None:
             return _CLUSTERS
         if intent is not None:
@@ -311,8 +311,8 @@ def kind_of(shard: ShardKeys, key: bytes, layout: NamespaceLayout) -> KeyKind:
             return _SPREAD if int(spread) < layout.spread_slices else _UNKNOWN
         if exact is not None:
             return _EXACT if int(exact) < layout.exact_slices else _UNKNOWN
-        if record is not None:
-            return _RECORDS if int(record) < layout.record_slices else _UNKNOWN
+        if postings is not None:
+            return _POSTINGS if int(postings) < layout.posting_slices else _UNKNOWN
         known = int(table) < layout.table_layout.tables and int(number) < layout.slices
         if not known:
             return _UNKNOWN

@@ -124,7 +124,7 @@ CLUSTER_TEXTS: Final = {
     "name_list": "I",  # by which events find it; see `NAMES_HEAD_BYTES`
     "group": "I",
     "position": "H",
-    "record_keys": "H",  # of the records that name it, `KEY_BYTES` each
+    "posting_keys": "H",  # of the posting lists that name it, `KEY_BYTES` each
     "representative": "I",
     "rare": "I",  # `RARE` and `RARE_TEXTS`; empty if all of them are
 }
@@ -176,10 +176,10 @@ One that is SETTLED has not merged, and never will: it may have been sent."""
 MERGED_CLUSTER = Layout("<", id=f"{ID_BYTES}s", events="d")
 """A cluster that merged into another one, with what it had counted."""
 
-ENTRY_VALUE_BYTES = 3
-ENTRY = Layout(">", number="B", value=f"{ENTRY_VALUE_BYTES}s", id=f"{ID_BYTES}s")
-"""An entry of a record: `FIRST_NUMBER` is added to the number for a word of the representative. A
-record is a field, group hash ‖ key, in a slice of records."""
+POSTING_VALUE_BYTES = 3
+POSTING = Layout(">", number="B", value=f"{POSTING_VALUE_BYTES}s", id=f"{ID_BYTES}s")
+"""A posting: `FIRST_NUMBER` is added to the number for a word of the representative. A posting
+list is a field, group hash ‖ key, in a slice of posting lists."""
 FIRST_NUMBER = 128
 
 PRIORITY_BYTES = 8
@@ -215,8 +215,8 @@ EXACT_FIELD_BYTES = GROUP_BYTES + EXACT_BYTES
 KEY_BYTES = 8
 """Of a pattern."""
 
-PIECE = Layout(">", id="Q", records="H")
-"""A piece of garbage: what it begins with. The cluster's record keys and name list follow."""
+PIECE = Layout(">", id="Q", posting_keys="H")
+"""A piece of garbage: what it begins with. The cluster's posting keys and name list follow."""
 
 NAMES_HEAD_BYTES = GROUP_BYTES
 """The name list of a cluster: group hash ‖ name ‖ name …, the representative's first."""
@@ -287,7 +287,7 @@ RULES = Layout(
     search_work="d",  # that each query adds to what the searches of a call may do together
     learn="d",  # `Match.learn`
     exact_bits="d",  # of the number of a slice of exact hashes
-    record_bits="d",  # of the number of a slice of records
+    posting_bits="d",  # of the number of a slice of posting lists
 )
 """What counts as near, for ``resolve``."""
 
@@ -295,7 +295,7 @@ QUERY = Layout(">", first_us="d", last_us="d", id=f"{ID_BYTES}s", field=f"{EXACT
 """What a query begins with. `QUERY_TEXTS` follow, each behind its length. `tables.entries` packs
 it; see `Row` there."""
 
-PATTERN = Layout(">", words="B", plain="B", slices="B", records="B", bytes="H")
+PATTERN = Layout(">", words="B", plain="B", slices="B", keys="B", bytes="H")
 """What the keys of a query's pattern begin with; a query without keys has no words. Plain: no other
 query before has one of its keys, and none occurs twice. `LISTS` follow, and then so many bytes: see
 `one_off`."""
@@ -304,15 +304,15 @@ LISTS = Layout(">", shape=f"{KEY_BYTES}s", fields=f"{ANCHORS * (GROUP_BYTES + KE
 """The shape of a pattern, and the fields of the lists of combinations that it may have: see
 `combinations`."""
 
-RECORD = Layout(
+PATTERN_KEY = Layout(
     ">",
     field=f"{GROUP_BYTES + KEY_BYTES}s",
-    entry=f"{ENTRY.struct.size}s",  # what the event notes there if it opens a cluster
+    posting=f"{POSTING.struct.size}s",  # what the event notes there if it opens a cluster
     around="B",
     assigned="B",  # 1 if the word is the value of a key
     place="B",  # 0 for the pattern's own key, then the slots in order
 )
-"""A record of a query's pattern."""
+"""A key of a query's pattern."""
 
 COMBINED_KEY = Layout(">", high="H", middle="H", low="I")
 """A key of a pattern without the words of a combination: the high bits, and the sum in two."""
@@ -454,8 +454,8 @@ def _with_lengths(places: Sequence[str]) -> str:
 
 
 _OF_MODULES = {
-    learning: "OWN COMBINATION LEAST_SAME LEAST_COMMON MANY_COMMON FEW_AROUND MAX_ENTRIES "
-    "MAX_RECORDS MAX_MERGED MAX_MOVED MAX_LOADED MAX_COMBINATIONS MAX_ASSUMED MAX_LISTED",
+    learning: "OWN COMBINATION LEAST_SAME LEAST_COMMON MANY_COMMON FEW_AROUND MAX_POSTINGS "
+    "MAX_POSTING_LISTS MAX_MERGED MAX_MOVED MAX_LOADED MAX_COMBINATIONS MAX_ASSUMED MAX_LISTED",
     combinations: "ALL_ASSIGNED ANCHORS MOST_ANCHORS COMBINATION_FACTOR COMBINED_WORDS "
     "LEAST_LEFT SHAPE_NUMBERS SUM_BITS",
     one_off: "ALL_GAPS ASSIGNED BESIDE_GAP GAP_BITS REPEATED",
@@ -475,7 +475,7 @@ def _constants() -> dict[str, str]:
         found |= {name: str(getattr(module, name)) for name in names.split()}
     high, low = divmod(GROUP_FACTOR, 1 << 32)  # in halves: doubles have 53 bits
     found["GROUP_FACTOR_HIGH"], found["GROUP_FACTOR_LOW"] = str(high), str(low)
-    found["LEARNED"] = "'" + "\\255" * ENTRY_VALUE_BYTES + "'"
+    found["LEARNED"] = "'" + "\\255" * POSTING_VALUE_BYTES + "'"
     found["NOWHERE"] = f"string.rep('\\0', {ID_BYTES})"
     found["SETTLED"] = f"string.rep('\\255', {ID_BYTES})"
     found["WORD_FACTORS"] = f"{{{', '.join(map(str, combinations.WORD_FACTORS))}}}"
@@ -495,7 +495,7 @@ def _constants() -> dict[str, str]:
     found["RARE_TEXTS_OF_C"] = _with_lengths(places[rare_texts_at:])
     found["NOTHING_RARE"] = ", ".join(["0"] * len(RARE.names) + ["''"] * len(RARE_TEXTS))
     found["NO_TEXTS"] = ", ".join(["''"] * len(CLUSTER_TEXTS) + [found["NOTHING_RARE"]])
-    found["RECORD_SLICE"], found["RECORD_SLICE_FIELDS"] = "'>Bc0B'", "digits, records, first_at"
+    found["PATTERN_SLICE"], found["PATTERN_SLICE_FIELDS"] = "'>Bc0B'", "digits, keys, first_at"
     found["MIRRORED"] = f"'{MIRRORED.lua}Hc0'"
     found["MIRRORED_FIELDS"] += ", sketch, behind"
     found["QUERY"] = f"'{QUERY.lua}{'I4c0' * len(QUERY_TEXTS)}'"

@@ -43,7 +43,7 @@ class Maintenance:
         packer: finds keys.
         layout: how the namespace is laid out.
         limits: how much a call may close.
-        learns: whether there are records.
+        learns: whether there are posting lists.
     """
 
     def __init__(
@@ -130,13 +130,15 @@ class Maintenance:
         layout = self._namespace_layout
         for shard in self._packer.shards:
             exacts = (shard.exact(number) for number in range(layout.exact_slices))
-            records = map(shard.record, range(layout.record_slices if self._learns else 0))
+            postings = map(
+                shard.postings_slice, range(layout.posting_slices if self._learns else 0)
+            )
             tables = (
                 shard.table(table, number)
                 for table in range(layout.table_layout.tables)
                 for number in range(layout.slices)
             )
-            yield from chunks(chain(exacts, records, tables))
+            yield from chunks(chain(exacts, postings, tables))
 
     async def _renew(self, keys: Sequence[bytes]) -> int:
         """Renew the times to live of a shard's keys; how many of them exist."""

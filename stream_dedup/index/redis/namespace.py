@@ -115,7 +115,7 @@ def pack_rules(
         search_work,
         recipe.match.learn,
         layout.exact_slices.bit_length() - 1,
-        layout.record_slices.bit_length() - 1,
+        layout.posting_slices.bit_length() - 1,
     )
 
 

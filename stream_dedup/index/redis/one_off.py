@@ -1,17 +1,17 @@
 """Packs the keys of patterns for ``resolve.lua``. Native, or in Python.
 
-Problem: an event that opens a cluster writes a record for each of its words. Cutting keys, joining
+Problem: an event that opens a cluster writes a posting for each of its words. Cutting keys, joining
 them with the hash of the group and sorting them by their slices takes a script some two
 microseconds a word, of the one core that all processes share.
 
-Idea: the caller does all that. It knows the slices, the fields, and the entries that the event
+Idea: the caller does all that. It knows the slices, the fields, and the postings that the event
 adds if it opens a cluster, as that has an id of its own. The script unpacks the fields of a slice
-by one format, and if no record exists, fields and entries by another one: they are the arguments
-of the command that writes them.
+by one format, and if no posting list exists, fields and postings by another one: they are the
+arguments of the command that writes them.
 
-That is right only if no other query of the call has changed these records before. So a pattern is
+That is right only if no other query of the call has changed these lists before. So a pattern is
 *plain* if its keys differ from each other and from those of all patterns before it; the script
-looks at the others one record at a time.
+looks at the others one list at a time.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def reference_pack_patterns(rows: Sequence[Row], shift: int) -> bytes:
         shift: bits of a key behind the number of its slice.
 
     Returns:
-        For each `layouts.PATTERN`, `layouts.LISTS`, the keys of its records, and for each slice
-        that holds some of them its number in digits, behind their count(1), how many records
-        follow(1), and those (`layouts.RECORD`). The first slice is that of the pattern's own key;
-        the others follow in the order of the slots.
+        For each `layouts.PATTERN`, `layouts.LISTS`, its keys, and for each slice that holds some of
+        them its number in digits, behind their count(1), how many keys follow(1), and those
+        (`layouts.PATTERN_KEY`). The first slice is that of the pattern's own key; the others follow
+        in the order of the slots.
     """
     taken: set[int] = set()
     out: list[bytes] = []
@@ -68,15 +68,15 @@ def reference_pack_patterns(rows: Sequence[Row], shift: int) -> bytes:
             about = numbers[2 * place + 1] if place else OWN | gaps_of(numbers) << 32
             number, around, value = about & 0xFF, about >> 8 & 0xFF, about >> 32
             assigned = about >> 16 & 1
-            its_value = value.to_bytes(layouts.ENTRY_VALUE_BYTES, "big")
-            entry = layouts.ENTRY.struct.pack(number + layouts.FIRST_NUMBER, its_value, owner)
+            its_value = value.to_bytes(layouts.POSTING_VALUE_BYTES, "big")
+            posting = layouts.POSTING.struct.pack(number + layouts.FIRST_NUMBER, its_value, owner)
             field = head + (key ^ spread).to_bytes(8, "big")
-            packed = layouts.RECORD.struct.pack(field, entry, around, assigned, place)
+            packed = layouts.PATTERN_KEY.struct.pack(field, posting, around, assigned, place)
             slices.setdefault(key >> shift, []).append(packed)
         parts = [key.to_bytes(8, "big") for key in numbers[::2]]
-        for number, records in slices.items():
+        for number, of_slice in slices.items():
             digits = b"%d" % number
-            parts += (b"%c%b%c" % (len(digits), digits, len(records)), *records)
+            parts += (b"%c%b%c" % (len(digits), digits, len(of_slice)), *of_slice)
         rest = b"".join(parts)
         counts = (word_count(numbers), plain, len(slices), len(keys), len(rest))
         shape = shape_key(numbers).to_bytes(8, "big")

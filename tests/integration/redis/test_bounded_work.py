@@ -86,7 +86,8 @@ def test_a_crowd_of_equal_fingerprints_costs_bounded_work(make_redis: MakeRedis)
 
 
 # Commands to open a cluster: some 22 (12 without new times to live), and to close another: 24.
-# The 21 records of a pattern lie in three slices: they take nine to open it, and six to close it.
+# The 21 posting lists of a pattern lie in three slices: they take nine to open it, and six to close
+# it.
 @pytest.mark.parametrize(("learn", "opening", "full"), [(0, 23, 48), (5, 33, 65)])
 def test_a_flood_of_new_patterns_costs_the_same_however_long(
     make_redis: MakeRedis, monkeypatch: pytest.MonkeyPatch, learn: int, opening: int, full: int

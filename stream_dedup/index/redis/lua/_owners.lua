@@ -1,4 +1,4 @@
--- The clusters that records name, for scripts that look at patterns but resolve nothing: merge_fitting and
+-- The clusters that postings name, for scripts that look at patterns but resolve nothing: merge_fitting and
 -- combine. They are read once; the caller writes what it changes.
 
 local loaded = {}
@@ -18,19 +18,19 @@ local function takes_event(c, q)
   return c and c[C_STATE] == OPEN and expires_us(c) >= q.first and c[C_GROUP] == q.group
 end
 
--- A function that returns the cluster that an entry of a record names, if it takes a query's event, and a test
+-- A function that returns the cluster that a posting names, if it takes a query's event, and a test
 -- holds, if one is given. Of so many clusters; the others count as not looked at.
 local function owners_for(q, holds)
   local looks = 0
-  return function(entry, record)
-    if loaded[entry.id] == nil then
+  return function(posting, list)
+    if loaded[posting.id] == nil then
       if looks == MAX_LOADED then return nil, true end
       looks = looks + 1
     end
-    local c = load_cluster(entry.id)
+    local c = load_cluster(posting.id)
     if not takes_event(c, q) or holds and not holds(c) then return nil end
     -- What named it before it was opened again may not be purged yet.
-    if c[C_BEFORE] ~= OPEN and not has_key(c, record.key) then return nil end
+    if c[C_BEFORE] ~= OPEN and not has_key(c, list.key) then return nil end
     return c
   end
 end

@@ -208,7 +208,7 @@ end
 
 -- What is to be purged once a cluster is closed.
 local function piece_of(c)
-  return pack_bytes(PIECE, c.id, #c[C_RECORD_KEYS] / KEY_BYTES) .. c[C_RECORD_KEYS] .. c[C_NAME_LIST]
+  return pack_bytes(PIECE, c.id, #c[C_POSTING_KEYS] / KEY_BYTES) .. c[C_POSTING_KEYS] .. c[C_NAME_LIST]
 end
 
 local has_vanished = false

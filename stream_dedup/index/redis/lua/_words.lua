@@ -1,21 +1,22 @@
--- The records of the one-off index: see index/records.py, which this repeats.
+-- The posting lists of the one-off index: see index/postings.py, which this repeats.
 --
--- A record is a field of a slice (r:<slice>): its entries, an ENTRY each. Records are known only
+-- A posting list is a field of a slice (r:<slice>): its postings, a POSTING each. Lists are known only
 -- here, as clusters are: their keys share the hash tag. What a call reads is kept, packed as it is
--- stored, and written at the end, once. Records of new patterns are not even read into tables: the
+-- stored, and written at the end, once. Lists of new patterns are not even read into tables: the
 -- caller has packed what is to be written (see one_off.py), and as long as nothing else can look at
 -- them, they wait.
 
-local changed_keys = {}  -- clusters whose record keys have changed
+local changed_keys = {}  -- clusters whose posting keys have changed
 local slice_number, has_key, has_room
-local unpack_pattern, find_fitting, combine, find_by_words, ready_slots, show_slots, learn_slots, keys_of_new, note_words, note_together, note_assumed
-local move_records, leave_records, write_records
+local unpack_pattern, find_fitting, combine, find_by_words, ready_slots, show_slots, learn_slots, keys_of_new
+local note_words, note_together, note_assumed
+local move_postings, remove_postings, write_postings
 
 do  -- a script has room for 200 local names
   local FIELD_WORK = 0.3  -- of a field more in a command
 
-  local RECORDS = SHARD .. 'r:'
-  local records_kept, changed_records = {}, {}
+  local POSTING_SLICES = SHARD .. 'r:'
+  local lists_kept, changed_lists = {}, {}
 
   -- The upper half of a group's hash times GROUP_FACTOR, modulo 2^64; in parts that a double holds exactly.
   local spreads = {}
@@ -35,8 +36,8 @@ do  -- a script has room for 200 local names
     return math.floor(high / 2 ^ (32 - bits))
   end
 
-  -- The slice of records: that of a key's first bits, which the keys of a pattern share (see one_off.py).
-  local slices, slice_bytes = {}, math.max(1, math.ceil(record_bits / 8))
+  -- The slice of a key's list: that of its first bits, which the keys of a pattern share (see one_off.py).
+  local slices, slice_bytes = {}, math.max(1, math.ceil(posting_bits / 8))
   local function slice_of(key, group_hash)
     local of_group = slices[group_hash]
     if not of_group then
@@ -46,19 +47,20 @@ do  -- a script has room for 200 local names
     local first = sub(key, 1, slice_bytes)
     local slice = of_group[first]
     if not slice then
-      slice = RECORDS .. slice_number(key, group_hash, record_bits)
+      slice = POSTING_SLICES .. slice_number(key, group_hash, posting_bits)
       of_group[first] = slice
     end
     return slice
   end
 
-  local function record_at(field, slice, stored)
-    local record = {field = field, key = sub(field, GROUP_BYTES + 1), slice = slice, stored = stored, packed = stored or ''}
-    records_kept[field] = record
-    return record
+  local function make_list(field, slice, stored)
+    local list = {field = field, key = sub(field, GROUP_BYTES + 1), slice = slice, stored = stored,
+      packed = stored or ''}
+    lists_kept[field] = list
+    return list
   end
 
-  -- Queries whose patterns are new, and whose records wait to be written.
+  -- Queries whose patterns are new, and whose lists wait to be written.
   local waiting_patterns = {}
   local PATTERNS = ARGV[7]
 
@@ -66,7 +68,7 @@ do  -- a script has room for 200 local names
   function unpack_pattern(q, at)
     local PATTERN_FIELDS, keys_at = unpack_bytes(PATTERN, PATTERNS, at)
     q.words, q.plain, q.slices, q.group_hash = words, plain == 1, slices, sub(q.field, 1, GROUP_BYTES)
-    q.keys_at, q.places_at = keys_at + LISTS_BYTES, keys_at + LISTS_BYTES + records * KEY_BYTES
+    q.keys_at, q.places_at = keys_at + LISTS_BYTES, keys_at + LISTS_BYTES + keys * KEY_BYTES
     return q.keys_at + bytes
   end
 
@@ -77,11 +79,12 @@ do  -- a script has room for 200 local names
     return call('EXISTS', unpack(slices, from, to)) == to - from + 1
   end
 
-  local fields_formats, pairs_formats = {}, {}  -- by the number of records
+  local fields_formats, pairs_formats = {}, {}  -- by the number of keys
   local function fields_at(at, count)
     local format = fields_formats[count]
     if not format then
-      format = string.rep('c' .. RECORD_ENTRY_AT - 1 .. string.rep('x', RECORD_BYTES - RECORD_ENTRY_AT + 1), count)
+      format = string.rep('c' .. PATTERN_KEY_POSTING_AT - 1
+        .. string.rep('x', PATTERN_KEY_BYTES - PATTERN_KEY_POSTING_AT + 1), count)
       fields_formats[count] = format
     end
     return {unpack_bytes(format, PATTERNS, at)}
@@ -90,8 +93,8 @@ do  -- a script has room for 200 local names
   local function pairs_at(at, count)
     local format = pairs_formats[count]
     if not format then
-      format = string.rep('c' .. RECORD_ENTRY_AT - 1 .. 'c' .. RECORD_AROUND_AT - RECORD_ENTRY_AT
-        .. string.rep('x', RECORD_BYTES - RECORD_AROUND_AT + 1), count)
+      format = string.rep('c' .. PATTERN_KEY_POSTING_AT - 1 .. 'c' .. PATTERN_KEY_AROUND_AT - PATTERN_KEY_POSTING_AT
+        .. string.rep('x', PATTERN_KEY_BYTES - PATTERN_KEY_AROUND_AT + 1), count)
       pairs_formats[count] = format
     end
     return unpack({unpack_bytes(format, PATTERNS, at)}, 1, 2 * count)
@@ -118,112 +121,112 @@ do  -- a script has room for 200 local names
     end
   end
 
-  -- Another record than those of the query's own pattern. From then on any record may have changed.
+  -- Another list than those of the query's own pattern. From then on any list may have changed.
   local any_changed = false
-  local function record_of(key, group_hash)
+  local function list_of(key, group_hash)
     write_patterns()
     any_changed = true
     local field = group_hash .. key
-    local record = records_kept[field]
-    if record then return record end
+    local list = lists_kept[field]
+    if list then return list end
     work = work + 1
     local slice = slice_of(key, group_hash)
-    return record_at(field, slice, call('HGET', slice, field))
+    return make_list(field, slice, call('HGET', slice, field))
   end
 
-  -- Read the records of a pattern, those of a slice at once. Whether there are any.
-  local function read_records(q)
+  -- Read the posting lists of a pattern, those of a slice at once. Whether there are any.
+  local function read_lists(q)
     if not q.plain then write_patterns() end
     local places, at, exist = {}, q.places_at, false
     for i = 1, q.slices do
-      local RECORD_SLICE_FIELDS = unpack_bytes(RECORD_SLICE, PATTERNS, at)
-      local slice, fields = RECORDS .. digits, fields_at(first_at, records)
-      places[3 * i - 2], places[3 * i - 1], places[3 * i] = slice, first_at, records
-      local stored = call('HMGET', slice, unpack(fields, 1, records))
-      work = work + 1 + records * FIELD_WORK
-      for j = 1, records do
-        local known = records_kept[fields[j]]
+      local PATTERN_SLICE_FIELDS = unpack_bytes(PATTERN_SLICE, PATTERNS, at)
+      local slice, fields = POSTING_SLICES .. digits, fields_at(first_at, keys)
+      places[3 * i - 2], places[3 * i - 1], places[3 * i] = slice, first_at, keys
+      local stored = call('HMGET', slice, unpack(fields, 1, keys))
+      work = work + 1 + keys * FIELD_WORK
+      for j = 1, keys do
+        local known = lists_kept[fields[j]]
         if known or stored[j] then
           exist = true
-          if not known then record_at(fields[j], slice, stored[j]) end
+          if not known then make_list(fields[j], slice, stored[j]) end
         end
       end
-      at = first_at + records * RECORD_BYTES
+      at = first_at + keys * PATTERN_KEY_BYTES
     end
     q.places = places
     return exist
   end
 
-  -- The slots of a pattern, and their records.
+  -- The slots of a pattern, and their lists.
   local function read_slots(q)
     local slots, places = {}, q.places
     for i = 1, #places, 3 do
       local at = places[i + 1]
       for _ = 1, places[i + 2] do
-        local RECORD_FIELDS = unpack_bytes(RECORD, PATTERNS, at)
-        local record = records_kept[field] or record_at(field, places[i])
+        local PATTERN_KEY_FIELDS = unpack_bytes(PATTERN_KEY, PATTERNS, at)
+        local list = lists_kept[field] or make_list(field, places[i])
         if place == 0 then
-          q.own_record = record
+          q.own_list = list
         else
-          slots[place] = {value = sub(entry, ENTRY_VALUE_AT, ENTRY_ID_AT - 1), around = around,
-            number = byte(entry) - FIRST_NUMBER, record = record}
+          slots[place] = {value = sub(posting, POSTING_VALUE_AT, POSTING_ID_AT - 1), around = around,
+            number = byte(posting) - FIRST_NUMBER, list = list}
         end
-        at = at + RECORD_BYTES
+        at = at + PATTERN_KEY_BYTES
       end
     end
     q.slots = slots
   end
 
-  local function change(record, packed)
-    if not changed_records[record.field] then work = work + FIELD_WORK end
-    changed_records[record.field] = record
-    record.packed = packed
+  local function change(list, packed)
+    if not changed_lists[list.field] then work = work + FIELD_WORK end
+    changed_lists[list.field] = list
+    list.packed = packed
   end
 
-  local function unpack_entry(packed, at)
-    local ENTRY_FIELDS = unpack_bytes(ENTRY, packed, at)
+  local function unpack_posting(packed, at)
+    local POSTING_FIELDS = unpack_bytes(POSTING, packed, at)
     local first = number >= FIRST_NUMBER
     return {number = first and number - FIRST_NUMBER or number, value = value, id = id, first = first}
   end
 
-  -- The entries of a number. Records may be full of others: those are not unpacked.
+  -- The postings of a number. Lists may be full of others: those are not unpacked.
   local NONE = {}
-  local function entries_of(record, number)
-    local packed = record.packed
+  local function postings_of(list, number)
+    local packed = list.packed
     if packed == '' then return NONE end
-    local entries = {}
-    for at = 1, #packed, ENTRY_BYTES do
+    local postings = {}
+    for at = 1, #packed, POSTING_BYTES do
       local found = byte(packed, at)
-      if found == number or found == number + FIRST_NUMBER then entries[#entries + 1] = unpack_entry(packed, at) end
+      if found == number or found == number + FIRST_NUMBER then postings[#postings + 1] = unpack_posting(packed, at) end
     end
-    return entries
+    return postings
   end
 
-  local function is_named(record, id)
-    local packed = record.packed
+  local function is_named(list, id)
+    local packed = list.packed
     local at = string.find(packed, id, 1, true)
-    while at and (at - ENTRY_ID_AT) % ENTRY_BYTES ~= 0 do at = string.find(packed, id, at + 1, true) end
+    while at and (at - POSTING_ID_AT) % POSTING_BYTES ~= 0 do at = string.find(packed, id, at + 1, true) end
     return at ~= nil
   end
 
-  -- Keep the entries for which a test holds.
-  local function filter(record, holds)
-    local packed, kept = record.packed, {}
-    for at = 1, #packed, ENTRY_BYTES do
-      if holds(unpack_entry(packed, at)) then kept[#kept + 1] = sub(packed, at, at + ENTRY_BYTES - 1) end
+  -- Keep the postings for which a test holds.
+  local function filter(list, holds)
+    local packed, kept = list.packed, {}
+    for at = 1, #packed, POSTING_BYTES do
+      if holds(unpack_posting(packed, at)) then kept[#kept + 1] = sub(packed, at, at + POSTING_BYTES - 1) end
     end
-    change(record, table.concat(kept))
+    change(list, table.concat(kept))
   end
 
   local function change_keys(c, keys)
-    c[C_RECORD_KEYS], c.is_changed_text = keys, true
+    c[C_POSTING_KEYS], c.is_changed_text = keys, true
     changed_keys[c.id] = c
   end
 
-  -- Whether a record names a cluster. Of many keys a set is made, once.
+  -- Whether a posting list names a cluster. Of many keys a set is made, once.
   local MANY_KEYS_BYTES = 32 * KEY_BYTES
   function has_key(c, key)
-    local keys = c[C_RECORD_KEYS]
+    local keys = c[C_POSTING_KEYS]
     if #keys > MANY_KEYS_BYTES then
       if c.keys_of_set ~= keys then
         local set = {}
@@ -238,44 +241,44 @@ do  -- a script has room for 200 local names
     return at ~= nil
   end
 
-  -- Note that a record names a cluster. It has the key already if the record has dropped it meanwhile.
+  -- Note that a list names a cluster. It has the key already if the list has dropped it meanwhile.
   local function add_key(c, key)
     if has_key(c, key) then return end
-    local keys = c[C_RECORD_KEYS]
+    local keys = c[C_POSTING_KEYS]
     change_keys(c, keys .. key)
     if c.keys_of_set == keys and c.key_set then
-      c.key_set[key], c.keys_of_set = true, c[C_RECORD_KEYS]
+      c.key_set[key], c.keys_of_set = true, c[C_POSTING_KEYS]
     end
   end
 
-  -- Remove from a record what named a cluster before it was opened again, and is not purged yet.
-  local function forget_former(record, c)
-    if c[C_BEFORE] ~= OPEN and is_named(record, c.id) and not has_key(c, record.key) then
-      filter(record, function(entry) return entry.id ~= c.id end)
+  -- Remove from a list what named a cluster before it was opened again, and is not purged yet.
+  local function forget_former(list, c)
+    if c[C_BEFORE] ~= OPEN and is_named(list, c.id) and not has_key(c, list.key) then
+      filter(list, function(posting) return posting.id ~= c.id end)
     end
   end
 
   function has_room(c, more)
-    return #c[C_RECORD_KEYS] / KEY_BYTES + more <= MAX_RECORDS
+    return #c[C_POSTING_KEYS] / KEY_BYTES + more <= MAX_POSTING_LISTS
   end
 
-  local function is_full(record)
-    return #record.packed >= MAX_ENTRIES * ENTRY_BYTES
+  local function is_full(list)
+    return #list.packed >= MAX_POSTINGS * POSTING_BYTES
   end
 
-  -- Add an entry; in a full record, in place of the oldest ones that do not count for the event. `live` also
+  -- Add a posting; in a full list, in place of the oldest ones that do not count for the event. `live` also
   -- tells what was not looked at.
-  local function put(record, c, number, value, first, live)
-    local packed = record.packed
-    while is_full(record) do
-      local entry = unpack_entry(packed, 1)
-      local owner, is_unknown = live(entry, record)
+  local function put(list, c, number, value, first, live)
+    local packed = list.packed
+    while is_full(list) do
+      local posting = unpack_posting(packed, 1)
+      local owner, is_unknown = live(posting, list)
       if owner or is_unknown then return end
-      packed = sub(packed, ENTRY_BYTES + 1)
-      change(record, packed)
+      packed = sub(packed, POSTING_BYTES + 1)
+      change(list, packed)
     end
-    add_key(c, record.key)
-    change(record, packed .. pack_bytes(ENTRY, number + (first and FIRST_NUMBER or 0), value, c.id))
+    add_key(c, list.key)
+    change(list, packed .. pack_bytes(POSTING, number + (first and FIRST_NUMBER or 0), value, c.id))
   end
 
   local function wanted_values(around)
@@ -310,26 +313,26 @@ do  -- a script has room for 200 local names
     end
   end
 
-  local function live_entries(record, number, live)
-    local entries, found = {}, entries_of(record, number)
+  local function live_postings(list, number, live)
+    local postings, found = {}, postings_of(list, number)
     for i = 1, #found do
-      if live(found[i], record) then entries[#entries + 1] = found[i] end
+      if live(found[i], list) then postings[#postings + 1] = found[i] end
     end
-    return entries
+    return postings
   end
 
-  -- Combinations of words that vary together: see fingerprint/combinations.py. Their records are of other keys
+  -- Combinations of words that vary together: see fingerprint/combinations.py. Their lists are of other keys
   -- than those of patterns, so what waits to be written does not matter here.
 
   local SUMS = 2 ^ SUM_BITS
-  local SAID_BYTES = ENTRY_ID_AT - 1  -- number and value of an entry
+  local SAID_BYTES = POSTING_ID_AT - 1  -- number and value of a posting
   -- In commands: of a pattern whose shape is listed, of a combination that it is tried with, of values noted
-  -- beside one, of an entry that is read there.
+  -- beside one, of a posting that is read there.
   local WORK = {shape = 5, tried = 3, noted = 1, read = 0.2}
-  local NO_VALUE = string.rep('\0', ENTRY_VALUE_BYTES)
+  local NO_VALUE = string.rep('\0', POSTING_VALUE_BYTES)
 
   local function number_of(value)
-    local high, middle, low = byte(value, 1, ENTRY_VALUE_BYTES)
+    local high, middle, low = byte(value, 1, POSTING_VALUE_BYTES)
     return (high * 256 + middle) * 256 + low
   end
 
@@ -341,10 +344,10 @@ do  -- a script has room for 200 local names
     return first * 2 + (second < 128 and 1 or 2), 2 ^ band(second, 7)
   end
 
-  -- Where a pattern has placeholders (its shape says it, before one byte), as the value of an entry.
+  -- Where a pattern has placeholders (its shape says it, before one byte), as the value of a posting.
   local function gaps_of(q)
-    local at = q.keys_at - LISTS_BYTES + KEY_BYTES - 1 - ENTRY_VALUE_BYTES
-    local high, middle, low = byte(PATTERNS, at, at + ENTRY_VALUE_BYTES - 1)
+    local at = q.keys_at - LISTS_BYTES + KEY_BYTES - 1 - POSTING_VALUE_BYTES
+    local high, middle, low = byte(PATTERNS, at, at + POSTING_VALUE_BYTES - 1)
     return string.char(high % 2 ^ (GAP_BITS - 16), middle, low)
   end
 
@@ -370,15 +373,15 @@ do  -- a script has room for 200 local names
     local high, middle, low = unpack_bytes(COMBINED_KEY, PATTERNS, q.keys_at - LISTS_BYTES)
     local sum = middle * 4294967296 + low
     for _ = 1, q.slices do
-      local RECORD_SLICE_FIELDS = unpack_bytes(RECORD_SLICE, PATTERNS, at)
+      local PATTERN_SLICE_FIELDS = unpack_bytes(PATTERN_SLICE, PATTERNS, at)
       at = first_at
-      for _ = 1, records do
-        local RECORD_FIELDS = unpack_bytes(RECORD, PATTERNS, at)
-        at = at + RECORD_BYTES
+      for _ = 1, keys do
+        local PATTERN_KEY_FIELDS = unpack_bytes(PATTERN_KEY, PATTERNS, at)
+        at = at + PATTERN_KEY_BYTES
         if place > 0 then
-          local number = byte(entry) - FIRST_NUMBER
-          local slot = {number = number, entry = entry, bits = assigned * ALL_ASSIGNED, amount = 0, product = 0,
-            said = sub(entry, 1, SAID_BYTES), value = sub(entry, ENTRY_VALUE_AT, ENTRY_ID_AT - 1)}
+          local number = byte(posting) - FIRST_NUMBER
+          local slot = {number = number, posting = posting, bits = assigned * ALL_ASSIGNED, amount = 0, product = 0,
+            said = sub(posting, 1, SAID_BYTES), value = sub(posting, POSTING_VALUE_AT, POSTING_ID_AT - 1)}
           if number < COMBINED_WORDS then slot.bits = slot.bits + 2 ^ number end
           slots[place] = slot
           if number < REPEATED then
@@ -488,12 +491,12 @@ do  -- a script has room for 200 local names
     return slots, longer, fields
   end
 
-  -- The records of fields: of a slice at once.
-  local function records_at(fields, group_hash)
+  -- The lists of fields: of a slice at once.
+  local function lists_at(fields, group_hash)
     local found, missing, slices = {}, {}, {}
     for i = 1, #fields do
       local field = fields[i]
-      found[i] = records_kept[field]
+      found[i] = lists_kept[field]
       if not found[i] then
         local slice = slice_of(sub(field, GROUP_BYTES + 1), group_hash)
         local places = missing[slice]
@@ -510,7 +513,7 @@ do  -- a script has room for 200 local names
       local stored = call('HMGET', slices[i], unpack(wanted))
       work = work + 1 + #wanted * FIELD_WORK
       for j = 1, #wanted do
-        found[places[j]] = records_kept[wanted[j]] or record_at(wanted[j], slices[i], stored[j])
+        found[places[j]] = lists_kept[wanted[j]] or make_list(wanted[j], slices[i], stored[j])
       end
     end
     return found
@@ -536,7 +539,7 @@ do  -- a script has room for 200 local names
     return all == q.shown or combination_of(words_of(q), all) == 0
   end
 
-  -- Likewise one that has an entry for a slot.
+  -- Likewise one that has a posting for a slot.
   local function takes(q, slot, c)
     return may_merge(q, either(2 ^ (slot.number % REPEATED), c[C_LEARNED]))
   end
@@ -569,14 +572,14 @@ do  -- a script has room for 200 local names
       for i = first + 1, #q.together do
         local learned, kept = learned_of(q.combinations[i]), {}
         for j = 1, #q.together[i] do
-          local entry = q.together[i][j]
-          if may_merge(q, either(learned, entry.cluster[C_LEARNED])) then kept[#kept + 1] = entry end
+          local posting = q.together[i][j]
+          if may_merge(q, either(learned, posting.cluster[C_LEARNED])) then kept[#kept + 1] = posting end
         end
         q.together[i] = kept
       end
     end
 
-    -- Find the combinations that a pattern may have, and of each the entries of the clusters that it fits.
+    -- Find the combinations that a pattern may have, and of each the postings of the clusters that it fits.
     local function find_together(q, live)
       q.combinations, q.together, q.fits = NONE, NONE, false
       if listed_shapes == '' then return end
@@ -584,13 +587,13 @@ do  -- a script has room for 200 local names
       if band(byte(listed_shapes, at), bits) == 0 then return end
       local lists = {}
       for anchor = 1, ANCHORS do lists[anchor] = list_field(q, anchor - 1) end
-      lists = records_at(lists, q.group_hash)
+      lists = lists_at(lists, q.group_hash)
       local listed, most = {}, 0  -- combinations by their words, each with the list and the place in it
       for i = 1, #lists do
         local packed = lists[i].packed
-        for at = 1, #packed, ENTRY_BYTES do
+        for at = 1, #packed, POSTING_BYTES do
           if byte(packed, at) == COMBINATION then
-            local combination = number_of(sub(packed, at + ENTRY_VALUE_AT - 1, at + SAID_BYTES - 1))
+            local combination = number_of(sub(packed, at + POSTING_VALUE_AT - 1, at + SAID_BYTES - 1))
             local words = count_bits(combination)
             local of_words = listed[words] or {}
             listed[words], most = of_words, math.max(most, words)
@@ -603,10 +606,10 @@ do  -- a script has room for 200 local names
       for words = most, 1, -1 do
         local of_words = listed[words] or NONE
         for i = 1, #of_words, 3 do
-          local combination, record = of_words[i], lists[of_words[i + 1]]
+          local combination, list = of_words[i], lists[of_words[i + 1]]
           if #fields < MAX_COMBINATIONS and not tried[combination] then
             local taken, count, part = taken_by(p, combination)
-            if are_left(p, taken, count) and live(unpack_entry(record.packed, of_words[i + 2]), record) then
+            if are_left(p, taken, count) and live(unpack_posting(list.packed, of_words[i + 2]), list) then
               tried[combination] = true
               combinations[#combinations + 1], fields[#fields + 1] = combination, field_without(q, p, combination, taken, part)
             end
@@ -616,14 +619,14 @@ do  -- a script has room for 200 local names
       work = work + WORK.shape + #fields * WORK.tried
       if #fields == 0 then return end
       q.combinations, q.together = combinations, {}
-      local records = records_at(fields, q.group_hash)
-      for i = 1, #records do
-        local record, found = records[i], {}
-        if #live_entries(record, OWN, live) > 0 then
-          for at = 1, #record.packed, ENTRY_BYTES do
-            local entry = unpack_entry(record.packed, at)
-            entry.cluster = live(entry, record)
-            if entry.cluster then found[#found + 1] = entry end
+      local lists = lists_at(fields, q.group_hash)
+      for i = 1, #lists do
+        local list, found = lists[i], {}
+        if #live_postings(list, OWN, live) > 0 then
+          for at = 1, #list.packed, POSTING_BYTES do
+            local posting = unpack_posting(list.packed, at)
+            posting.cluster = live(posting, list)
+            if posting.cluster then found[#found + 1] = posting end
           end
           q.fits = true
         end
@@ -647,27 +650,27 @@ do  -- a script has room for 200 local names
     end
 
     -- The cluster of a pattern, and whether one of its own words is a known variable. `live` returns the
-    -- cluster that an entry of a record names, if it takes the event.
+    -- cluster that a posting names, if it takes the event.
     function find_by_words(q, live)
       local best
-      local exist = read_records(q)
+      local exist = read_lists(q)
       find_together(q, live)
       if not exist and not q.fits then return nil, false end
       read_slots(q)
-      local own_record, own = q.own_record, {}
-      for at = 1, #own_record.packed, ENTRY_BYTES do own[#own + 1] = unpack_entry(own_record.packed, at) end
+      local own_list, own = q.own_list, {}
+      for at = 1, #own_list.packed, POSTING_BYTES do own[#own + 1] = unpack_posting(own_list.packed, at) end
       for i = 1, #own do
-        if own[i].value == LEARNED then best = oldest(best, live(own[i], own_record)) end
+        if own[i].value == LEARNED then best = oldest(best, live(own[i], own_list)) end
       end
       if best then return best, false end
       local any = #own > 0
       for i = 1, #q.slots do
         local slot = q.slots[i]
-        local record = slot.record
-        any = any or record.packed ~= ''
-        local entries = entries_of(record, slot.number)
-        for j = 1, #entries do
-          local c = entries[j].value == LEARNED and live(entries[j], record)
+        local list = slot.list
+        any = any or list.packed ~= ''
+        local postings = postings_of(list, slot.number)
+        for j = 1, #postings do
+          local c = postings[j].value == LEARNED and live(postings[j], list)
           if c and takes(q, slot, c) then best = oldest(best, c) end
         end
       end
@@ -676,39 +679,39 @@ do  -- a script has room for 200 local names
       if not any then return nil, false end
       if q.words >= LEAST_SAME then
         for i = 1, #own do
-          local c = own[i].number == OWN and live(own[i], own_record)
+          local c = own[i].number == OWN and live(own[i], own_list)
           if c then return c, false end
         end
       end
       local gaps = number_of(gaps_of(q))
       for i = 1, #own do
         if own[i].first and may_be_missing(own[i].number, q.words + 1, gaps, own[i].value) then
-          best = oldest(best, live(own[i], own_record))
+          best = oldest(best, live(own[i], own_list))
         end
       end
       for i = 1, #q.slots do
         local slot = q.slots[i]
         if may_be_missing(slot.number, q.words, ALL_GAPS) then
-          local record = slot.record
-          local entries = entries_of(record, OWN)
-          for j = 1, #entries do
-            if may_be_missing(slot.number, q.words, number_of(entries[j].value), slot.value) then
-              best = oldest(best, live(entries[j], record))
+          local list = slot.list
+          local postings = postings_of(list, OWN)
+          for j = 1, #postings do
+            if may_be_missing(slot.number, q.words, number_of(postings[j].value), slot.value) then
+              best = oldest(best, live(postings[j], list))
             end
           end
-          entries = entries_of(record, slot.number)
-          for j = 1, #entries do
-            local c = entries[j].first and live(entries[j], record)
+          postings = postings_of(list, slot.number)
+          for j = 1, #postings do
+            local c = postings[j].first and live(postings[j], list)
             if c and varies(c, slot.number) then best = oldest(best, c) end
           end
         end
       end
       for i = 1, #own do  -- its pattern shows that the word may be missing
-        local entry = own[i]
-        local is_its = best and entry.id == best.id and entry.first
-          and may_be_missing(entry.number, q.words + 1, gaps, entry.value)
-        if is_its and live(entry, own_record) then  -- else it is of a cluster that had this id before
-          show(best, entry.number)
+        local posting = own[i]
+        local is_its = best and posting.id == best.id and posting.first
+          and may_be_missing(posting.number, q.words + 1, gaps, posting.value)
+        if is_its and live(posting, own_list) then  -- else it is of a cluster that had this id before
+          show(best, posting.number)
         end
       end
       return best, false
@@ -720,33 +723,33 @@ do  -- a script has room for 200 local names
     return c[C_LEARNED] == 0 or c[C_LEARNED] == 2 ^ (slot.number % REPEATED)
   end
 
-  -- The entries of a slot, of clusters that show no other variable.
-  local function entries_alone(record, slot, live)
-    local entries, found = {}, entries_of(record, slot.number)
+  -- The postings of a slot, of clusters that show no other variable.
+  local function postings_alone(list, slot, live)
+    local postings, found = {}, postings_of(list, slot.number)
     for i = 1, #found do
-      local c = live(found[i], record)
-      if c and shows_only(c, slot) then entries[#entries + 1] = found[i] end
+      local c = live(found[i], list)
+      if c and shows_only(c, slot) then postings[#postings + 1] = found[i] end
     end
-    return entries
+    return postings
   end
 
   -- Whether the slot's value is the last one that is wanted.
-  local function completes(slot, entries)
-    if #entries + 1 < wanted_values(slot.around) then return false end
-    for i = 1, #entries do
-      if entries[i].value == slot.value then return false end
+  local function completes(slot, postings)
+    if #postings + 1 < wanted_values(slot.around) then return false end
+    for i = 1, #postings do
+      if postings[i].value == slot.value then return false end
     end
     return true
   end
 
-  -- How many entries have another value, without those of closed clusters, which wait to be purged. What was
+  -- How many postings have another value, without those of closed clusters, which wait to be purged. What was
   -- not looked at counts.
-  local function count_open(entries, value, record, live)
+  local function count_open(postings, value, list, live)
     local count = 0
-    for i = 1, #entries do
-      local entry = entries[i]
-      if entry.value ~= LEARNED and entry.value ~= value then
-        local owner, is_unknown = live(entry, record, true)
+    for i = 1, #postings do
+      local posting = postings[i]
+      if posting.value ~= LEARNED and posting.value ~= value then
+        local owner, is_unknown = live(posting, list, true)
         if owner or is_unknown then count = count + 1 end
       end
     end
@@ -766,7 +769,7 @@ do  -- a script has room for 200 local names
       for i = 1, #clusters do
         local c = clusters[i]
         if not merging[c.id] and not fresh[c.id] then
-          local its_keys = #c[C_RECORD_KEYS] / KEY_BYTES
+          local its_keys = #c[C_POSTING_KEYS] / KEY_BYTES
           fresh[c.id], all, all_keys, largest = c, all + 1, all_keys + its_keys, math.max(largest, its_keys)
         end
       end
@@ -777,11 +780,11 @@ do  -- a script has room for 200 local names
     end
     local combined = 0
     for i = 1, is_variable and #q.together or 0 do
-      local entries = q.together[i]
-      if #entries > 0 then combined = bor(combined, q.combinations[i]) end
-      for j = 1, #entries do
-        if not merge_also({entries[j].cluster}) then break end
-        if entries[j].first then alike[entries[j].id] = true end
+      local postings = q.together[i]
+      if #postings > 0 then combined = bor(combined, q.combinations[i]) end
+      for j = 1, #postings do
+        if not merge_also({postings[j].cluster}) then break end
+        if postings[j].first then alike[postings[j].id] = true end
       end
     end
     if combined >= ALL_ASSIGNED then together[ASSIGNED], combined = true, combined - ALL_ASSIGNED end
@@ -790,29 +793,29 @@ do  -- a script has room for 200 local names
     end
     for i = 1, #q.slots do
       local slot = q.slots[i]
-      local record = slot.record
-      local found = entries_of(record, slot.number)
+      local list = slot.list
+      local found = postings_of(list, slot.number)
       local known = together[slot.number] or found[1] and found[1].value == LEARNED
       if known or #found + 1 >= wanted_values(slot.around) then
-        local entries = {}
+        local postings = {}
         for j = 1, #found do
-          local c = live(found[j], record)
-          if c and takes(q, slot, c) and (known or shows_only(c, slot)) then entries[#entries + 1] = found[j] end
+          local c = live(found[j], list)
+          if c and takes(q, slot, c) and (known or shows_only(c, slot)) then postings[#postings + 1] = found[j] end
         end
-        if #entries > 0 and (known or completes(slot, entries)) then
+        if #postings > 0 and (known or completes(slot, postings)) then
           if not known then
-            local same = live_entries(record, OWN, live)
-            for j = 1, #same do entries[#entries + 1] = same[j] end
+            local same = live_postings(list, OWN, live)
+            for j = 1, #same do postings[#postings + 1] = same[j] end
           end
           local clusters = {}
-          for j = 1, #entries do clusters[j] = live(entries[j], record) end
+          for j = 1, #postings do clusters[j] = live(postings[j], list) end
           -- If it is too much, this slot and those behind it are learned with a later value.
           if not merge_also(clusters) then break end
           numbers[slot.number] = true
-          for j = 1, #entries do
-            if entries[j].first and entries[j].number == slot.number then
-              show(merging[entries[j].id], slot.number)
-              alike[entries[j].id] = true
+          for j = 1, #postings do
+            if postings[j].first and postings[j].number == slot.number then
+              show(merging[postings[j].id], slot.number)
+              alike[postings[j].id] = true
             end
           end
         end
@@ -830,9 +833,9 @@ do  -- a script has room for 200 local names
   end
 
   local function put_learned(slot, c, first, live)
-    local record = slot.record
-    filter(record, function(entry) return entry.number ~= slot.number end)
-    put(record, c, slot.number, LEARNED, first, live)
+    local list = slot.list
+    filter(list, function(posting) return posting.number ~= slot.number end)
+    put(list, c, slot.number, LEARNED, first, live)
     if first then show(c, slot.number) end
   end
 
@@ -841,18 +844,18 @@ do  -- a script has room for 200 local names
     for i = 1, #q.slots do
       local slot = q.slots[i]
       if ready.numbers[slot.number] then
-        local record, known = slot.record, false
-        forget_former(record, c)
-        local entries = entries_of(record, slot.number)
-        for j = 1, #entries do
-          known = known or entries[j].value == LEARNED and live(entries[j], record)
+        local list, known = slot.list, false
+        forget_former(list, c)
+        local postings = postings_of(list, slot.number)
+        for j = 1, #postings do
+          known = known or postings[j].value == LEARNED and live(postings[j], list)
         end
-        if not known and (has_key(c, record.key) or has_room(c, 1)) then put_learned(slot, c, ready.alike[c.id], live) end
+        if not known and (has_key(c, list.key) or has_room(c, 1)) then put_learned(slot, c, ready.alike[c.id], live) end
       end
     end
   end
 
-  -- The keys of a pattern of which no record exists, for the cluster that it opens; nil if one may have
+  -- The keys of a pattern of which no list exists, for the cluster that it opens; nil if one may have
   -- been noted since they were read.
   function keys_of_new(q)
     if q.words > 0 and q.plain and not q.slots and not any_changed then return sub(PATTERNS, q.keys_at, q.places_at - 1) end
@@ -863,90 +866,90 @@ do  -- a script has room for 200 local names
   function note_words(q, c, ready, live, first, outside)
     if not q.slots then
       if first and c.is_noted then
-        work = work + #c[C_RECORD_KEYS] / KEY_BYTES * FIELD_WORK
+        work = work + #c[C_POSTING_KEYS] / KEY_BYTES * FIELD_WORK
         waiting_patterns[#waiting_patterns + 1] = q
         return
       end
       read_slots(q)
     end
     if not has_room(c, 1 + #q.slots) then return end
-    local own = q.own_record
+    local own = q.own_list
     forget_former(own, c)
-    if not outside and #live_entries(own, OWN, live) == 0 then
-      if #entries_of(own, OWN) > 0 then filter(own, function(entry) return entry.number ~= OWN end) end
+    if not outside and #live_postings(own, OWN, live) == 0 then
+      if #postings_of(own, OWN) > 0 then filter(own, function(posting) return posting.number ~= OWN end) end
       put(own, c, OWN, gaps_of(q), first, live)
     end
     for i = 1, #q.slots do
       local slot = q.slots[i]
-      local record = slot.record
-      forget_former(record, c)
-      local known, noted, count = nil, nil, 0  -- its entry, if learned; that of the value; other values
-      local found = entries_of(record, slot.number)
+      local list = slot.list
+      forget_former(list, c)
+      local known, noted, count = nil, nil, 0  -- its posting, if learned; that of the value; other values
+      local found = postings_of(list, slot.number)
       for j = 1, #found do  -- most often none
-        local entry = found[j]
-        if entry.value == LEARNED then
-          known = entry
-        elseif entry.value == slot.value then
-          noted = entry
+        local posting = found[j]
+        if posting.value == LEARNED then
+          known = posting
+        elseif posting.value == slot.value then
+          noted = posting
         else
           count = count + 1
         end
       end
-      if known and live(known, record) then
+      if known and live(known, list) then
         -- it is learned
       elseif ready.numbers[slot.number] then
         put_learned(slot, c, first or ready.alike[c.id], live)
-      elseif not (noted and live(noted, record)) then
+      elseif not (noted and live(noted, list)) then
         local wanted = wanted_values(slot.around)
-        local full = count + 1 >= wanted and count_open(found, slot.value, record, live) + 1 >= wanted
-        if not (full and completes(slot, entries_alone(record, slot, live))) then
+        local full = count + 1 >= wanted and count_open(found, slot.value, list, live) + 1 >= wanted
+        if not (full and completes(slot, postings_alone(list, slot, live))) then
           if full or known or noted then
-            filter(record, function(entry)
-              if entry.number ~= slot.number then return true end
-              return entry.value ~= LEARNED and entry.value ~= slot.value and (not full or live(entry, record))
+            filter(list, function(posting)
+              if posting.number ~= slot.number then return true end
+              return posting.value ~= LEARNED and posting.value ~= slot.value and (not full or live(posting, list))
             end)
           end
-          put(record, c, slot.number, slot.value, first, live)
+          put(list, c, slot.number, slot.value, first, live)
         end
       end
     end
   end
 
-  -- Put an entry in place of those that say the same, and are of its cluster or do not count for the event.
-  local function put_instead(record, c, number, value, first, live)
-    local found = entries_of(record, number)
+  -- Put a posting in place of those that say the same, and are of its cluster or do not count for the event.
+  local function put_instead(list, c, number, value, first, live)
+    local found = postings_of(list, number)
     for i = 1, #found do
-      if found[i].value == value and (found[i].id == c.id or not live(found[i], record)) then
-        filter(record, function(entry)
-          return entry.number ~= number or entry.value ~= value or entry.id ~= c.id and live(entry, record)
+      if found[i].value == value and (found[i].id == c.id or not live(found[i], list)) then
+        filter(list, function(posting)
+          return posting.number ~= number or posting.value ~= value or posting.id ~= c.id and live(posting, list)
         end)
         break
       end
     end
-    put(record, c, number, value, first, live)
+    put(list, c, number, value, first, live)
   end
 
   -- List a combination, unless enough clusters do.
-  local function list(q, p, combination, c, live)
+  local function list_combination(q, p, combination, c, live)
     local value, taken, fields = value_of(combination), taken_by(p, combination), {}
     for anchor = 0, ANCHORS - 1 do
       if not taken[anchor] and #fields < MOST_ANCHORS then fields[#fields + 1] = list_field(q, anchor) end
     end
-    local records = records_at(fields, q.group_hash)
-    for i = 1, #records do
-      local record = records[i]
-      forget_former(record, c)
-      local at = string.find(record.packed, string.char(COMBINATION) .. value .. c.id, 1, true)
-      if not at or at % ENTRY_BYTES ~= 1 then  -- else it is listed, as most often
-        local listed, count = entries_of(record, COMBINATION), 0
+    local lists = lists_at(fields, q.group_hash)
+    for i = 1, #lists do
+      local list = lists[i]
+      forget_former(list, c)
+      local at = string.find(list.packed, string.char(COMBINATION) .. value .. c.id, 1, true)
+      if not at or at % POSTING_BYTES ~= 1 then  -- else it is listed, as most often
+        local listed, count = postings_of(list, COMBINATION), 0
         for j = 1, #listed do
-          if listed[j].value == value and live(listed[j], record) then
+          if listed[j].value == value and live(listed[j], list) then
             count = listed[j].id == c.id and MAX_LISTED or count + 1
           end
         end
         if count < MAX_LISTED and has_room(c, 1) then
           note_shape(q)
-          put_instead(record, c, COMBINATION, value, false, live)
+          put_instead(list, c, COMBINATION, value, false, live)
         end
       end
     end
@@ -954,28 +957,28 @@ do  -- a script has room for 200 local names
 
   -- Note that the words of a combination vary in a cluster's pattern.
   local function vary(q, p, combination, c, live)
-    list(q, p, combination, c, live)
-    local record = records_at({combined_field(q, p, combination)}, q.group_hash)[1]
-    forget_former(record, c)
-    put_instead(record, c, OWN, NO_VALUE, true, live)
+    list_combination(q, p, combination, c, live)
+    local list = lists_at({combined_field(q, p, combination)}, q.group_hash)[1]
+    forget_former(list, c)
+    put_instead(list, c, OWN, NO_VALUE, true, live)
   end
 
-  -- The numbers and values of a record, as they begin entries, and how many values each number has. A record may
+  -- The numbers and values of a list, as they begin postings, and how many values each number has. A list may
   -- be full of them, so no tables are made.
-  local function values_of(record, live)
-    local packed, known, counts, alive = record.packed, {}, {}, {}
-    for at = 1, #packed, ENTRY_BYTES do
+  local function values_of(list, live)
+    local packed, known, counts, alive = list.packed, {}, {}, {}
+    for at = 1, #packed, POSTING_BYTES do
       local said = sub(packed, at, at + SAID_BYTES - 1)
       if not known[said] then
-        local id = sub(packed, at + SAID_BYTES, at + ENTRY_BYTES - 1)
-        if alive[id] == nil then alive[id] = live({id = id}, record) and true or false end
+        local id = sub(packed, at + SAID_BYTES, at + POSTING_BYTES - 1)
+        if alive[id] == nil then alive[id] = live({id = id}, list) and true or false end
         if alive[id] then
           local number = byte(said) % FIRST_NUMBER
           known[said], counts[number] = true, (counts[number] or 0) + 1
         end
       end
     end
-    work = work + #packed / ENTRY_BYTES * WORK.read
+    work = work + #packed / POSTING_BYTES * WORK.read
     return known, counts
   end
 
@@ -984,21 +987,21 @@ do  -- a script has room for 200 local names
     local wanted, noted, packed = 2 * learn, {false}, ''
     for i = 1, #p.slots do
       local slot = p.slots[i]
-      if is_in(combination, slot.number) then noted[#noted + 1], packed = slot, packed .. slot.entry end
+      if is_in(combination, slot.number) then noted[#noted + 1], packed = slot, packed .. slot.posting end
     end
-    if #noted * wanted > MAX_ENTRIES then return end
+    if #noted * wanted > MAX_POSTINGS then return end
     local slots, longer, fields = slots_beside(q, p, combination)
-    local records = records_at(fields, q.group_hash)
-    for i = 1, #records do
-      local record = records[i]
+    local lists = lists_at(fields, q.group_hash)
+    for i = 1, #lists do
+      local list = lists[i]
       noted[1] = slots[i]
       if not has_room(c, 2) then return end
-      if record.packed == '' and c.id == q.id then  -- most often; the caller has packed the entries
-        add_key(c, record.key)
-        change(record, slots[i].entry .. packed)
+      if list.packed == '' and c.id == q.id then  -- most often; the caller has packed the postings
+        add_key(c, list.key)
+        change(list, slots[i].posting .. packed)
       else
-        forget_former(record, c)
-        local known, counts = values_of(record, live)
+        forget_former(list, c)
+        local known, counts = values_of(list, live)
         if not counts[OWN] then
           local least = wanted
           for j = 1, #noted do
@@ -1012,7 +1015,7 @@ do  -- a script has room for 200 local names
             for j = 1, #noted do
               local number, value = noted[j].number, noted[j].value
               if not known[noted[j].said] and counts[number] <= wanted then
-                put_instead(record, c, number, value, true, live)
+                put_instead(list, c, number, value, true, live)
               end
             end
           end
@@ -1031,7 +1034,7 @@ do  -- a script has room for 200 local names
     for i = 1, #q.combinations do
       if q.combinations[i] == combination then
         is_tried = true
-        if #q.together[i] > 0 then return list(q, p, combination, c, live) end
+        if #q.together[i] > 0 then return list_combination(q, p, combination, c, live) end
       end
     end
     if (not is_tried and #q.combinations >= MAX_COMBINATIONS) or not has_room(c, 2) then return end
@@ -1056,55 +1059,55 @@ do  -- a script has room for 200 local names
     end
   end
 
-  -- Let the records that say more of a cluster than values name another one, as far as that has room, and remove
+  -- Let the postings that say more of a cluster than values name another one, as far as that has room, and remove
   -- its values; of so many that are looked at. Those left over are purged with the cluster. Returns how many more
   -- may be looked at.
-  function move_records(group_hash, loser, root, looks)
-    local keys, left, fields = loser[C_RECORD_KEYS], {}, {}
+  function move_postings(group_hash, loser, root, looks)
+    local keys, left, fields = loser[C_POSTING_KEYS], {}, {}
     write_patterns()
     any_changed = true
     for key_at = 1, math.min(#keys, looks * KEY_BYTES), KEY_BYTES do
       fields[#fields + 1] = group_hash .. sub(keys, key_at, key_at + KEY_BYTES - 1)
     end
-    local records = records_at(fields, group_hash)
-    for i = 1, #records do
-      local record = records[i]
-      local key = record.key
+    local lists = lists_at(fields, group_hash)
+    for i = 1, #lists do
+      local list = lists[i]
+      local key = list.key
       if has_room(root, 1) or has_key(root, key) then
-        forget_former(record, root)
-        if is_named(record, loser.id) then
-          local named = is_named(record, root.id)
+        forget_former(list, root)
+        if is_named(list, loser.id) then
+          local named = is_named(list, root.id)
           local may_follow, follows = named or has_room(root, 1), false
-          local packed, moved = record.packed, {}
-          for at = 1, #packed, ENTRY_BYTES do
-            local entry = sub(packed, at, at + ENTRY_BYTES - 1)
-            if sub(entry, ENTRY_ID_AT) == loser.id then
-              local number, value = byte(entry) % FIRST_NUMBER, sub(entry, ENTRY_VALUE_AT, ENTRY_ID_AT - 1)
+          local packed, moved = list.packed, {}
+          for at = 1, #packed, POSTING_BYTES do
+            local posting = sub(packed, at, at + POSTING_BYTES - 1)
+            if sub(posting, POSTING_ID_AT) == loser.id then
+              local number, value = byte(posting) % FIRST_NUMBER, sub(posting, POSTING_VALUE_AT, POSTING_ID_AT - 1)
               if may_follow and (number == OWN or number == COMBINATION or value == LEARNED) then
                 moved[#moved + 1], follows = string.char(number) .. value .. root.id, true
               end
             else
-              moved[#moved + 1] = entry
+              moved[#moved + 1] = posting
             end
           end
-          change(record, table.concat(moved))
+          change(list, table.concat(moved))
           if follows and not named then add_key(root, key) end
         end
       else
         left[#left + 1] = key
       end
     end
-    loser[C_RECORD_KEYS] = table.concat(left) .. sub(keys, #records * KEY_BYTES + 1)
-    return looks - #records
+    loser[C_POSTING_KEYS] = table.concat(left) .. sub(keys, #lists * KEY_BYTES + 1)
+    return looks - #lists
   end
 
   -- Remove what names a cluster, in the group that it has had.
-  function leave_records(c)
-    local keys, group_hash = c[C_RECORD_KEYS], sub(c[C_NAME_LIST], 1, GROUP_BYTES)
+  function remove_postings(c)
+    local keys, group_hash = c[C_POSTING_KEYS], sub(c[C_NAME_LIST], 1, GROUP_BYTES)
     for at = 1, #keys, KEY_BYTES do
-      local record = record_of(sub(keys, at, at + KEY_BYTES - 1), group_hash)
-      if is_named(record, c.id) then
-        filter(record, function(entry) return entry.id ~= c.id end)
+      local list = list_of(sub(keys, at, at + KEY_BYTES - 1), group_hash)
+      if is_named(list, c.id) then
+        filter(list, function(posting) return posting.id ~= c.id end)
       end
     end
     change_keys(c, '')
@@ -1112,23 +1115,23 @@ do  -- a script has room for 200 local names
 
   -- Write what has changed: of a slice at once. If a round has renewed all slices, only new ones need a time
   -- to live.
-  function write_records()
+  function write_postings()
     write_patterns()
     local writes, written, removed = {}, {}, {}
-    for _, record in pairs(changed_records) do
-      local packed = record.packed
+    for _, list in pairs(changed_lists) do
+      local packed = list.packed
       if packed == '' then
-        if record.stored then
-          removed[record.slice] = removed[record.slice] or {}
-          table.insert(removed[record.slice], record.field)
+        if list.stored then
+          removed[list.slice] = removed[list.slice] or {}
+          table.insert(removed[list.slice], list.field)
         end
-      elseif packed ~= record.stored then
-        local of_slice = writes[record.slice]
+      elseif packed ~= list.stored then
+        local of_slice = writes[list.slice]
         if not of_slice then
           of_slice = {}
-          writes[record.slice], written[#written + 1] = of_slice, record.slice
+          writes[list.slice], written[#written + 1] = of_slice, list.slice
         end
-        of_slice[#of_slice + 1] = record.field
+        of_slice[#of_slice + 1] = list.field
         of_slice[#of_slice + 1] = packed
       end
     end

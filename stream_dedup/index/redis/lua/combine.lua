@@ -5,7 +5,7 @@
 --       keys of its pattern, as for resolve.lua
 -- Returns nothing. Nothing changes if the cluster is closed, has another first event, or shows a variable.
 -- Cost  some twenty commands, and one for each cluster that is found there.
---       Records, and the clusters that they name, are known only here; they share the hash tag.
+--       Posting lists, and the clusters that they name, are known only here; they share the hash tag.
 local reply = lost()
 if reply then return reply end
 local stored_meta = call('HMGET', META, 'kept', 'kept_for', 'shapes')
@@ -19,6 +19,6 @@ each_query(function(_, q)
   combine(q, c, tonumber(ARGV[4]), owners_for(q))
   changed_keys[c.id] = c
 end)
-write_records()
+write_postings()
 for _, c in pairs(changed_keys) do write_cluster(c) end
 return redis.status_reply('OK')

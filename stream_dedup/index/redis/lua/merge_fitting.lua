@@ -8,7 +8,7 @@
 --       when the budget of work was spent: ask again for the rest.
 -- Cost  two commands if nothing is listed for its shape; else three, some four for each combination that is tried
 --       and one for each cluster that is found there; two more for one that merges.
---       The clusters that are found, and records, are known only here; they share the hash tag.
+--       The clusters that are found, and posting lists, are known only here; they share the hash tag.
 local reply = lost()
 if reply then return reply end
 listed_shapes = call('HGET', META, 'shapes') or ''

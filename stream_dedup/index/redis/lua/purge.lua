@@ -3,14 +3,14 @@
 -- full: it frees it.
 -- KEYS  meta, garbage; then for each piece its cluster; for each of the piece's names its slice
 --       of exact hashes, and its slice of every table if it is in them; each slice that holds some
---       of its records
+--       of its posting lists
 -- ARGV  incarnation, bytes of a member, bytes before the names of a cluster; then for each piece the
 --       piece as it was handed out, names that follow, whether they are its last (0 or 1), slices of
---       records that follow; for each name the hash of its group with the name, its members; for
---       each of these slices the fields of the records
+--       posting lists that follow; for each name the hash of its group with the name, its members; for
+--       each of these slices the fields of the lists
 -- Returns nothing.
 -- Cost  a command a piece, two if its cluster is open again; two, and one a table (two of keys of
---       bands), for each name; three a slice of its records; five a call, and one a piece if other
+--       bands), for each name; three a slice of its posting lists; five a call, and one a piece if other
 --       callers are still at pieces that were handed out before.
 --
 -- The cluster may have been opened again since: the names that it has now stay.
@@ -21,11 +21,11 @@ end
 
 local size, head = tonumber(ARGV[2]), tonumber(ARGV[3])
 local band_keyed = head == BANDS_HEAD_BYTES
-local PIECE_KEYS_AT = PIECE_BYTES + NAMES_HEAD_BYTES  -- there are no records then
-local FIELD_BYTES = GROUP_BYTES + KEY_BYTES  -- of a record
+local PIECE_KEYS_AT = PIECE_BYTES + NAMES_HEAD_BYTES  -- there are no posting lists then
+local FIELD_BYTES = GROUP_BYTES + KEY_BYTES  -- of a posting list
 local at, arg = 3, 4
 
--- The exact hashes, the fingerprints in the tables, and the keys of records that an open cluster has now;
+-- The exact hashes, the fingerprints in the tables, and the keys of posting lists that an open cluster has now;
 -- the keys of its bands, nil where its names hold fingerprints; and its group, in which alone it has these
 -- names. Nothing if it is not open.
 local NONE, STATE_PLACE = {}, tostring(CLUSTER_STATE_AT - 1)
@@ -33,20 +33,20 @@ local function names_of(key, length)  -- of a name; false if none follows
   -- Mostly it is closed. A script pays for every byte that it reads, so only its state is read then.
   if call('GETRANGE', key, STATE_PLACE, STATE_PLACE) ~= string.char(OPEN) then return NONE, NONE, NONE, nil, '' end
   local stored = call('GET', key)
-  local exacts, fingerprints, records, band_keys = {}, {}, {}, nil
+  local exacts, fingerprints, lists, band_keys = {}, {}, {}, nil
   local c = {unpack_bytes(WHOLE_CLUSTER, stored)}
-  local names, record_keys = c[C_NAME_LIST], c[C_RECORD_KEYS]
+  local names, posting_keys = c[C_NAME_LIST], c[C_POSTING_KEYS]
   if band_keyed then band_keys = sub(names, NAMES_HEAD_BYTES + 1, head) end
   for i = head + 1, length and #names or 0, length or 1 do
     local name = sub(names, i, i + length - 1)
     exacts[sub(name, 1, EXACT_BYTES)] = true
     if sub(name, -1) == '\1' then fingerprints[sub(name, EXACT_BYTES + 1, -1 - FLAG_BYTES)] = true end
   end
-  for i = 1, #record_keys, KEY_BYTES do records[sub(record_keys, i, i + KEY_BYTES - 1)] = true end
-  return exacts, fingerprints, records, band_keys, sub(names, 1, GROUP_BYTES)
+  for i = 1, #posting_keys, KEY_BYTES do lists[sub(posting_keys, i, i + KEY_BYTES - 1)] = true end
+  return exacts, fingerprints, lists, band_keys, sub(names, 1, GROUP_BYTES)
 end
 
--- The fields of records that are packed one after the other, but for those of a group whose keys are in `kept`.
+-- The fields of posting lists, one after the other, but for those of a group whose keys are in `kept`.
 local formats = {}  -- by the number of fields
 local function fields_of(packed, kept, group)
   local count = #packed / FIELD_BYTES
@@ -67,24 +67,24 @@ local function fields_of(packed, kept, group)
   return fields
 end
 
--- A record without the entries of a cluster; nil if it has none of them, '' if it has no others.
-local function without(record, id)
-  if #record == ENTRY_BYTES then return sub(record, ENTRY_ID_AT) == id and '' or nil end
+-- A posting list without the postings of a cluster; nil if it has none of them, '' if it has no others.
+local function without(list, id)
+  if #list == POSTING_BYTES then return sub(list, POSTING_ID_AT) == id and '' or nil end
   local kept = {}
-  for i = 1, #record, ENTRY_BYTES do
-    local entry = sub(record, i, i + ENTRY_BYTES - 1)
-    if sub(entry, ENTRY_ID_AT) ~= id then kept[#kept + 1] = entry end
+  for i = 1, #list, POSTING_BYTES do
+    local posting = sub(list, i, i + POSTING_BYTES - 1)
+    if sub(posting, POSTING_ID_AT) ~= id then kept[#kept + 1] = posting end
   end
-  if #kept * ENTRY_BYTES < #record then return table.concat(kept) end
+  if #kept * POSTING_BYTES < #list then return table.concat(kept) end
 end
 
--- Remove the entries of a cluster from records of a slice. Mostly each holds one entry, of the cluster.
+-- Remove the postings of a cluster from the lists of a slice. Mostly each holds one, of the cluster.
 local function leave(slice, fields, id)
   if #fields == 0 then return end
   local stored, others = call('HMGET', slice, unpack(fields)), false
   for i = 1, #fields do
-    local record = stored[i]
-    others = others or not record or #record ~= ENTRY_BYTES or sub(record, ENTRY_ID_AT) ~= id
+    local list = stored[i]
+    others = others or not list or #list ~= POSTING_BYTES or sub(list, POSTING_ID_AT) ~= id
   end
   if not others then return call('HDEL', slice, unpack(fields)) end
   local empty, changed = {}, {}
@@ -119,7 +119,7 @@ while arg <= #ARGV do
   local piece, names, last = ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2] == '1'
   local slices = tonumber(ARGV[arg + 3])
   local id = sub(piece, 1, ID_BYTES)
-  local exacts, fingerprints, records, band_keys, group = names_of(KEYS[at], names > 0 and #ARGV[arg + 4] - GROUP_BYTES)
+  local exacts, fingerprints, lists, band_keys, group = names_of(KEYS[at], names > 0 and #ARGV[arg + 4] - GROUP_BYTES)
   at, arg = at + 1, arg + 4
   for _ = 1, names do
     local name, members = ARGV[arg], ARGV[arg + 1]
@@ -143,7 +143,7 @@ while arg <= #ARGV do
     arg = arg + 2
   end
   for _ = 1, slices do
-    leave(KEYS[at], fields_of(ARGV[arg], records, group), id)
+    leave(KEYS[at], fields_of(ARGV[arg], lists, group), id)
     at, arg = at + 1, arg + 1
   end
   if last then finished[#finished + 1] = piece end

@@ -21,9 +21,9 @@
 --       are to be searched; one that opens a cluster 5 and one a table, or two if the times to live of
 --       slices are renewed; of keys of bands two more for each slice that has outgrown its memory, some two
 --       in all. Twenty a call. If words are learned, two more for each of some three slices
---       of records; two for what varies together, if anything is listed for its shape, and some four for each
+--       of posting lists; two for what varies together, if anything is listed for its shape, and some four for each
 --       combination beside which it is noted; some ten for a cluster that merges, one for each of its names,
---       and three for each slice of the records that name it.
+--       and three for each slice of the posting lists that name it.
 local reply = lost()
 if reply then return reply end
 
@@ -415,7 +415,7 @@ local function open(q, earlier)
   local c
   if earlier and earlier[C_STATE] ~= GONE then
     c = earlier
-    if learn > 0 then leave_records(c) end
+    if learn > 0 then remove_postings(c) end
     c.is_merged = false
     if c[C_STATE] == OPEN then  -- closed first
       call('RPUSH', garbage_key, piece_of(c))
@@ -447,7 +447,7 @@ local function open(q, earlier)
   c[C_PROVISIONAL], c[C_LEARNED_WORDS] = 1, 0
   local its_keys = learn > 0 and keys_of_new(q) or nil
   c.is_noted = its_keys ~= nil
-  c[C_RECORD_KEYS] = its_keys or c[C_RECORD_KEYS]
+  c[C_POSTING_KEYS] = its_keys or c[C_POSTING_KEYS]
   if IS_BANDS then
     -- What was opened before may still be in the tables.
     if q.near and not q.owners then
@@ -494,7 +494,7 @@ end
 
 local function merge(q, loser, root, looks)
   move_names(q, loser, root)
-  looks = move_records(q.group_hash, loser, root, looks)
+  looks = move_postings(q.group_hash, loser, root, looks)
   root[C_LAST_US] = math.max(root[C_LAST_US], loser[C_LAST_US])
   dirty[root.id] = root
   if not is_provisional(loser) then
@@ -537,7 +537,7 @@ local function merge_all(q, found, merging)
   for i = 2, #clusters do
     if root_before(clusters[i], root) then root = clusters[i] end
   end
-  local looks = MAX_RECORDS
+  local looks = MAX_POSTING_LISTS
   for i = 1, #clusters do
     if clusters[i] ~= root then looks = merge(q, clusters[i], root, looks) end
   end
@@ -548,9 +548,9 @@ end
 -- Resolve a query whose exact hash is unknown and whose words are learned.
 local function resolve_by_words(q, own)
   local looks, skipped = 0, {}
-  -- The cluster that an entry names, if it takes the event; with `is_past` also if its window has passed.
-  local function live(entry, record, is_past)
-    local id = entry.id
+  -- The cluster that a posting names, if it takes the event; with `is_past` also if its window has passed.
+  local function live(posting, list, is_past)
+    local id = posting.id
     if loaded[id] == nil then
       if looks == MAX_LOADED and not skipped[id] then
         if not next(skipped) then add('truncated', 1) end
@@ -561,7 +561,7 @@ local function resolve_by_words(q, own)
     end
     local c = load_cluster(id)
     if not (takes(c, q) or is_past and c and c[C_STATE] == OPEN) or c[C_GROUP] ~= q.group then return nil end
-    if has_former_names(c) and not has_key(c, record.key) then return nil end
+    if has_former_names(c) and not has_key(c, list.key) then return nil end
     return c
   end
   local from = full_from(q.fingerprint)
@@ -684,7 +684,7 @@ local function resolve_all()
     local q = {at = at, key = KEYS[7 + i], first = first_us, last = last_us, id = id, field = field,
       fingerprint = fingerprint, sketch = sketch, group = group, position = position, members = members,
       mirrored = mirrored, near = #members > 0, inserted = false, words = 0, plain = false,
-      slices = 0, keys_at = 0, places_at = 0, places = false, slots = false, own_record = false, group_hash = false,
+      slices = 0, keys_at = 0, places_at = 0, places = false, slots = false, own_list = false, group_hash = false,
       varying = false, combinations = false, together = false, fits = false, shown = false,
       owners = false, crowds = 0, compared = false, similarities = false,
       in_tables = #members > 0 and 2 ^ tables - 1 or 0}
@@ -728,7 +728,7 @@ end
 if has_merged then follow_merges() end
 if learn > 0 then
   add_learned()
-  write_records()
+  write_postings()
   for id, c in pairs(changed_keys) do dirty[id] = c end
 end
 for _, c in pairs(dirty) do write_cluster(c) end

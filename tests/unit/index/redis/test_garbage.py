@@ -25,12 +25,12 @@ OF_BANDS = NamespaceLayout(FORMAT, BITS, 15, 16, 512, 512, 1)
 RNG = random.Random(11)
 
 
-def piece(layout: NamespaceLayout, records: int, flags: list[bool], equal: int = 0) -> bytes:
-    """Of a cluster with so many records, and a name for each flag; some records share a slice."""
-    keys = [RNG.randbytes(8)] * equal + [RNG.randbytes(8) for _ in range(records - equal)]
+def piece(layout: NamespaceLayout, lists: int, flags: list[bool], equal: int = 0) -> bytes:
+    """Of a cluster with so many posting lists, and a name for each flag; some share a slice."""
+    keys = [RNG.randbytes(8)] * equal + [RNG.randbytes(8) for _ in range(lists - equal)]
     width = layout.name_bytes - layouts.NAME_OTHER_BYTES
     names = [RNG.randbytes(8) + RNG.randbytes(width) + bytes([flag]) for flag in flags]
-    head = layouts.PIECE.struct.pack(RNG.getrandbits(64), records)
+    head = layouts.PIECE.struct.pack(RNG.getrandbits(64), lists)
     return b"".join([head, *keys, RNG.randbytes(layout.names_at), *names])
 
 
@@ -38,7 +38,7 @@ def pieces(layout: NamespaceLayout) -> st.SearchStrategy[list[bytes]]:
     """Pieces of a namespace; one in a few is cut off."""
     counts = st.sampled_from([0, 1, 5, 12, 128, 129])
     whole = st.builds(
-        lambda records, flags: piece(layout, records, flags, records // 3),
+        lambda lists, flags: piece(layout, lists, flags, lists // 3),
         counts,
         st.lists(st.booleans(), max_size=7),
     )
@@ -81,14 +81,14 @@ def test_a_large_cluster_is_shared_out_to_calls() -> None:
     assert heads == [[large, 5, 0], [large, 3, 0], [large, 0, 0], [large, 0, 1]]
     fields = [each for _, arguments in calls for each in arguments if isinstance(each, bytes)]
     group = large[10 + 8 * 120 : 10 + 8 * 120 + 4]
-    records = [large[at : at + 8] for at in range(10, 10 + 8 * 120, 8)]
-    of_records = {
+    posting_keys = [large[at : at + 8] for at in range(10, 10 + 8 * 120, 8)]
+    of_lists = {
         each[at : at + 12]
         for each in fields
         if not len(each) % 12
         for at in range(0, len(each), 12)
     }
-    assert {group + record for record in records} <= of_records
+    assert {group + key for key in posting_keys} <= of_lists
 
 
 def test_a_piece_that_is_cut_off_is_only_removed_from_the_list() -> None:

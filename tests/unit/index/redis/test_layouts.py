@@ -29,7 +29,7 @@ FILES = sorted(file.name for file in LUA.iterdir() if file.name.endswith(".lua")
         (layouts.RARE, "<7s7s"),
         (layouts.SNAPSHOT, "<5d2BdH8sd"),
         (layouts.MERGED_CLUSTER, "<8sd"),
-        (layouts.ENTRY, ">B3s8s"),
+        (layouts.POSTING, ">B3s8s"),
         (layouts.PIECE, ">QH"),
         (layouts.HEAD, "<2d"),
         (layouts.INSERTING_CALL, "<8sd"),

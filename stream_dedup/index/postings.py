@@ -1,13 +1,13 @@
 """The one-off index in memory: which words occur in a place, between the same words.
 
 It finds patterns that are one word off: for each pattern of n words it has n keys, each the hash of
-the pattern without one of its words. What is stored under a key is called a record in this module;
-that has nothing to do with Kafka's records, or with `Index.record`.
+the pattern without one of its words. As in an inverted index, what is stored under a key is a
+*posting list*, and each of its entries is a *posting*, which names a cluster.
 
 Theory of operation
 -------------------
-A *record* belongs to a key of patterns (`fingerprint.one_off`) and holds entries. Each names an
-open cluster:
+A posting list belongs to a key of patterns (`fingerprint.one_off`). Each of its postings names an
+open cluster, and says what is known of it:
 
 - `OWN`: the words of its representative, or of a pattern that differs from that in learned words
   alone, are those of the key;
@@ -17,15 +17,15 @@ open cluster:
 
 For a pattern that no exact hash knows, `find` asks in this order:
 
-1. a slot that was learned, in the record of the pattern's own key or of a slot's key;
+1. a slot that was learned, in the list of the pattern's own key or of a slot's key;
 2. the same words, if they are four or more; or one word more or less. If a placeholder replaces
    the word, three other words have to be common; if nothing does, six, and it must not be the
    last. The first word is never missing. What has joined a cluster in this way leads no other
    pattern to it: clusters do not drift. But a word of the representative that was missing is shown
-   as a variable, so another may be in its place. Of patterns of equal words, the record says where
+   as a variable, so another may be in its place. Of patterns of equal words, the list says where
    the first one has placeholders.
 
-Then the pattern's values are noted in the records of all its slots. A slot that thereby sees the
+Then the pattern's values are noted in the lists of all its slots. A slot that thereby sees the
 last value that is wanted is learned, and the clusters found there merge (`ready`, `note`).
 
 Where one of the pattern's own words is a known variable, no values are noted: a variable of a
@@ -36,17 +36,17 @@ and ``bob wrote to <*>``, so they merge, unless such words are learned together.
 Words that vary together
 ------------------------
 Where several words of a pattern vary, a pattern may be new in all of them. So all words that vary
-in a cluster's pattern are noted as a *combination* (`fingerprint.combinations`), with two entries:
+in a cluster's pattern are noted as a *combination* (`fingerprint.combinations`), with two postings:
 
 - `COMBINATION`, in the list of what may vary in patterns of this shape and anchor; each combination
   is there for a few clusters, so that the others are found when one closes;
-- `OWN`, in the record of the pattern without these words: whoever has this record fits.
+- `OWN`, in the list of the pattern without these words: whoever has this list fits.
 
 `find` tries what is listed for a pattern, and takes a cluster so found like one by a slot that was
 learned. It is noted when an event joins whose own words are known variables (`note_together`).
 
 Of such patterns, few differ in one word alone. So values are noted beside a combination, too: in
-the record of the pattern without the combination and one other word, that word's value and those of
+the list of the pattern without the combination and one other word, that word's value and those of
 the combination's words. Once each of these words has enough values, they are a longer combination,
 and the clusters merge with the next event that fits. Each needs its own: in ``user <*> copied table
 users``, many users say nothing of the verb. A cluster's values are noted beside its own combination
@@ -65,19 +65,19 @@ less the numbers do not match, so such a merge may be decided either way.
 
 Bounds
 ------
-Entries name open clusters only: they leave with a cluster that closes. They follow one that merges
+Postings name open clusters only: they leave with a cluster that closes. They follow one that merges
 if they say more than a value.
 Those of a cluster that is open, but has passed its window for an event, do not count: they give
 way to the event's own where they have its value, or where there is no room.
 
-Most records hold one entry, of the pattern that opened a cluster. Such a record is that cluster's
-slot itself, which keeps the keys of the pattern; the entry is made when it is asked for. So all
-records of a pattern are noted at once, and take no memory but their places in the dictionary.
+Most lists hold one posting, of the pattern that opened a cluster. Such a list is that cluster's
+slot itself, which keeps the keys of the pattern; the posting is made when it is asked for. So all
+postings of a pattern are noted at once, and take no memory but their places in the dictionary.
 
-Limits: `MAX_ENTRIES` of a record, one value less than a slot wants and as many as each word of a
-combination does, `MAX_RECORDS` that name a cluster, `MAX_MERGED` clusters that one event merges and
-`MAX_MOVED` of their records, `MAX_COMBINATIONS` that are tried for a pattern and `MAX_ASSUMED`
-beside which its values are noted.
+Limits: `MAX_POSTINGS` of a list, one value less than a slot wants and as many as each word of a
+combination does, `MAX_POSTING_LISTS` that name a cluster, `MAX_MERGED` clusters that one event
+merges and `MAX_MOVED` of their lists, `MAX_COMBINATIONS` that are tried for a pattern and
+`MAX_ASSUMED` beside which its values are noted.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ from stream_dedup.clustering.learning import (
     LEAST_SAME,
     MAX_ASSUMED,
     MAX_COMBINATIONS,
-    MAX_ENTRIES,
     MAX_LISTED,
     MAX_MERGED,
     MAX_MOVED,
-    MAX_RECORDS,
+    MAX_POSTING_LISTS,
+    MAX_POSTINGS,
     OWN,
     may_be_missing,
     wanted_together,
@@ -141,7 +141,7 @@ class Slot:
         one_off: the keys of its representative's pattern, if it opened the cluster here.
         exacts: the (group, exact hash) keys that lead to it; its representative's first.
         entries: its entries in the tables.
-        records: the keys of the records that name it.
+        posting_keys: the keys of the posting lists that name it.
         learned: bit i for the word i of its representative, if that varies: it is learned, or
             events lack it.
     """
@@ -155,7 +155,7 @@ class Slot:
     one_off: bytes = b""
     exacts: list[tuple[str, int]] = field(default_factory=list)
     entries: list[int] = field(default_factory=list)
-    records: list[int] = field(default_factory=list)
+    posting_keys: list[int] = field(default_factory=list)
     learned: int = 0
 
 
@@ -163,8 +163,8 @@ IsLive = Callable[[Slot], bool]
 """Whether a cluster takes the event in question."""
 
 
-class Entry(NamedTuple):
-    """What a record says of one cluster.
+class Posting(NamedTuple):
+    """What a posting list says of one cluster.
 
     Attributes:
         number: the slot's; or `OWN`.
@@ -185,16 +185,20 @@ class Entry(NamedTuple):
         return self.number in (OWN, COMBINATION) or self.value == LEARNED
 
 
+PostingLists = dict[int, list[Posting] | Slot]
+"""The posting lists of a group by their keys. A cluster's slot stands for its only posting."""
+
+
 def older(slots: Iterable[Slot]) -> Slot | None:
     """Return the cluster that was opened first; of several the one of the least id."""
     return min(slots, key=lambda slot: (slot.opened_us, slot.cluster), default=None)
 
 
 class Seen(NamedTuple):
-    """A slot of a pattern, and the record of its key."""
+    """A slot of a pattern, and the posting list of its key."""
 
     slot: WordSlot
-    record: list[Entry]
+    posting_list: list[Posting]
 
 
 class Found(NamedTuple):
@@ -205,7 +209,7 @@ class Found(NamedTuple):
         is_variable: whether one of the pattern's own words is a known variable, so that no values
             are noted.
         seen: the slots of which something is known.
-        together: combination that the pattern may have → entries of the clusters whose pattern
+        together: combination that the pattern may have → postings of the clusters whose pattern
             fits; none if it is not known whether these words vary in it.
         words: the pattern's, if there are combinations.
         shown: the variables of the cluster whose pattern fits and shows the most, as
@@ -215,7 +219,7 @@ class Found(NamedTuple):
     owner: Slot | None
     is_variable: bool
     seen: list[Seen]
-    together: Mapping[int, list[Entry]] = MappingProxyType({})
+    together: Mapping[int, list[Posting]] = MappingProxyType({})
     words: PatternWords | None = None
     shown: int = ~0
 
@@ -228,17 +232,17 @@ class Found(NamedTuple):
         if not widest:
             return self
         shown = learned_of(widest)
-        for entry in self.together[widest]:
-            shown |= entry.owner.learned
+        for posting in self.together[widest]:
+            shown |= posting.owner.learned
         found = self._replace(shown=shown)
         together = {
             combination: [
-                entry
-                for entry in entries
+                posting
+                for posting in postings
                 if combination == widest
-                or found.may_merge(learned_of(combination) | entry.owner.learned)
+                or found.may_merge(learned_of(combination) | posting.owner.learned)
             ]
-            for combination, entries in self.together.items()
+            for combination, postings in self.together.items()
         }
         return found._replace(together=together)
 
@@ -254,7 +258,7 @@ class Found(NamedTuple):
         return not self.words.combination(learned | self.shown)
 
     def takes(self, slot: WordSlot, owner: Slot) -> bool:
-        """Return whether a cluster merges that has an entry for a slot."""
+        """Return whether a cluster merges that has a posting for a slot."""
         return self.may_merge(1 << slot.number % REPEATED | owner.learned)
 
 
@@ -282,9 +286,9 @@ class Ready(NamedTuple):
 
 
 class _Noting(NamedTuple):
-    """Where a pattern of a cluster is noted: the records of its group; and for whom."""
+    """Where a pattern of a cluster is noted: the posting lists of its group; and for whom."""
 
-    records: dict[int, list[Entry] | Slot]
+    lists: PostingLists
     words: PatternWords
     owner: Slot
     is_live: IsLive
@@ -294,8 +298,8 @@ NOTHING_READY = Ready(set(), {}, set(), set())
 """Of a pattern that opens a cluster."""
 
 
-class Records:
-    """All records of an index.
+class Postings:
+    """All posting lists of an index.
 
     Args:
         learn: as `Match.learn`.
@@ -306,11 +310,11 @@ class Records:
 
     def __init__(self, learn: int) -> None:
         self._learn = learn
-        self._of_group: dict[str, dict[int, list[Entry] | Slot]] = {}
+        self._of_group: dict[str, PostingLists] = {}
         self._listed = bytearray(SHAPE_NUMBERS)  # of which combinations may be listed
         self.has_combinations = False
 
-    def lists(self, numbers: array[int]) -> bool:
+    def lists_combinations(self, numbers: array[int]) -> bool:
         """Return whether combinations may be listed for patterns such as that with these keys."""
         return bool(numbers) and bool(self._listed[shape_number(shape_key(numbers))])
 
@@ -322,25 +326,25 @@ class Records:
             one_off: the packed keys of the pattern.
             is_live: tells whether a cluster takes the event.
         """
-        records = self._of_group.get(group)
-        if records is None:
+        lists = self._of_group.get(group)
+        if lists is None:
             return Found(None, False, [])
         numbers = array("Q", one_off)
         seen = [
-            Seen(word_slot(numbers, index), _entries(records, key))
+            Seen(word_slot(numbers, index), _posting_list(lists, key))
             for index, key in enumerate(slot_keys(numbers))
-            if key in records
+            if key in lists
         ]
         found = Found(None, False, seen)
-        if self.lists(numbers):
-            found = self._find_together(records, numbers, found, is_live)
-        if not seen and not any(found.together.values()) and numbers[0] not in records:
+        if self.lists_combinations(numbers):
+            found = self._find_together(lists, numbers, found, is_live)
+        if not seen and not any(found.together.values()) and numbers[0] not in lists:
             return found
-        own = [entry for entry in _entries(records, numbers[0]) if is_live(entry.owner)]
-        owner = older(entry.owner for entry in own if entry.value == LEARNED)
+        own = [posting for posting in _posting_list(lists, numbers[0]) if is_live(posting.owner)]
+        owner = older(posting.owner for posting in own if posting.value == LEARNED)
         if owner is not None:  # a cluster in whose pattern the word varies that this one lacks
             return found._replace(owner=owner)
-        in_slots = _entries_in_slots(found, is_live)
+        in_slots = _postings_in_slots(found, is_live)
         owner = _by_variable(found, in_slots)
         if owner is not None:
             return found._replace(owner=owner, is_variable=True)
@@ -356,37 +360,37 @@ class Records:
             is_live: tells whether a cluster is to be found.
         """
         numbers = array("Q", one_off)
-        records = self._of_group.get(group)
-        if records is None or not self.lists(numbers):
+        lists = self._of_group.get(group)
+        if lists is None or not self.lists_combinations(numbers):
             return None
-        found = self._find_together(records, numbers, Found(None, False, []), is_live)
-        return older(entry.owner for entry in chain.from_iterable(found.together.values()))
+        found = self._find_together(lists, numbers, Found(None, False, []), is_live)
+        return older(posting.owner for posting in chain.from_iterable(found.together.values()))
 
     @staticmethod
     def _find_together(
-        records: dict[int, list[Entry] | Slot], numbers: array[int], found: Found, is_live: IsLive
+        lists: PostingLists, numbers: array[int], found: Found, is_live: IsLive
     ) -> Found:
         """Find the combinations that a pattern may have, and the clusters that it fits."""
-        keys = [key for key in list_keys(numbers) if key in records]
+        keys = [key for key in list_keys(numbers) if key in lists]
         if not keys:
             return found
         words = PatternWords(numbers)
-        together: dict[int, list[Entry]] = {}
-        listed = chain.from_iterable(_entries(records, key) for key in keys)
+        together: dict[int, list[Posting]] = {}
+        listed = chain.from_iterable(_posting_list(lists, key) for key in keys)
         of_most_words_first = sorted(
-            (entry for entry in listed if entry.number == COMBINATION),
-            key=lambda entry: -entry.value.bit_count(),
+            (posting for posting in listed if posting.number == COMBINATION),
+            key=lambda posting: -posting.value.bit_count(),
         )
-        for entry in of_most_words_first:
-            combination = entry.value
+        for posting in of_most_words_first:
+            combination = posting.value
             if (
                 combination not in together
                 and len(together) < MAX_COMBINATIONS
                 and words.is_possible(combination)
-                and is_live(entry.owner)
+                and is_live(posting.owner)
             ):
-                record = _entries(records, words.key(combination))
-                live = [each for each in record if is_live(each.owner)]
+                posting_list = _posting_list(lists, words.key(combination))
+                live = [each for each in posting_list if is_live(each.owner)]
                 known = any(each.number == OWN for each in live)
                 together[combination] = live if known else []
         return found._replace(together=together, words=words).narrowed()
@@ -399,66 +403,73 @@ class Records:
         ready = Ready(set(), {}, set(), set())
         if found.is_variable:  # else the cluster that it lacks a word of is nearer
             self._add_together(ready, found)
-        for slot, record in found.seen:
-            entries = self._ready_entries(slot, record, ready, found, is_live)
-            if not entries:
+        for slot, posting_list in found.seen:
+            postings = self._ready_postings(slot, posting_list, ready, found, is_live)
+            if not postings:
                 continue
-            owners = [entry.owner for entry in entries]
+            owners = [posting.owner for posting in postings]
             if not self._has_room(ready, owners):
                 break
             ready.numbers.add(slot.number)
             ready.merging.update((owner.cluster, owner) for owner in owners)
-            for entry in entries:
-                if entry.first and entry.number == slot.number:
-                    entry.owner.learned |= 1 << slot.number % REPEATED
-                    ready.alike.add(entry.owner.cluster)
+            for posting in postings:
+                if posting.first and posting.number == slot.number:
+                    posting.owner.learned |= 1 << slot.number % REPEATED
+                    ready.alike.add(posting.owner.cluster)
         return ready
 
     def _add_together(self, ready: Ready, found: Found) -> None:
         """Add the words that vary together, and the clusters whose patterns fit."""
-        for combination, entries in found.together.items():
-            if not entries:
+        for combination, postings in found.together.items():
+            if not postings:
                 continue
             ready.together.update(numbers_of(combination))
-            for entry in entries:
-                if not self._has_room(ready, [entry.owner]):
+            for posting in postings:
+                if not self._has_room(ready, [posting.owner]):
                     break
-                ready.merging[entry.owner.cluster] = entry.owner
-                if entry.first:
-                    ready.alike.add(entry.owner.cluster)
+                ready.merging[posting.owner.cluster] = posting.owner
+                if posting.first:
+                    ready.alike.add(posting.owner.cluster)
 
-    def _ready_entries(
-        self, slot: WordSlot, record: list[Entry], ready: Ready, found: Found, is_live: IsLive
-    ) -> list[Entry]:
-        """Return the entries whose clusters merge as a slot is learned; none if it is not."""
-        entries = [entry for entry in record if entry.number == slot.number]
-        known = slot.number in ready.together or (entries and entries[0].value == LEARNED)
-        if not known and len(entries) + 1 < wanted_values(self._learn, slot.around):
+    def _ready_postings(
+        self,
+        slot: WordSlot,
+        posting_list: list[Posting],
+        ready: Ready,
+        found: Found,
+        is_live: IsLive,
+    ) -> list[Posting]:
+        """Return the postings whose clusters merge as a slot is learned; none if it is not."""
+        postings = [posting for posting in posting_list if posting.number == slot.number]
+        known = slot.number in ready.together or (postings and postings[0].value == LEARNED)
+        if not known and len(postings) + 1 < wanted_values(self._learn, slot.around):
             return []
         live = [
-            entry
-            for entry in entries
-            if is_live(entry.owner)
-            and found.takes(slot, entry.owner)
-            and (known or _shows_no_other(entry.owner, slot))
+            posting
+            for posting in postings
+            if is_live(posting.owner)
+            and found.takes(slot, posting.owner)
+            and (known or _shows_no_other(posting.owner, slot))
         ]
         if known or not live:
             return live
         if not self._completes(slot, live):
             return []
-        return live + [entry for entry in record if entry.number == OWN and is_live(entry.owner)]
+        return live + [
+            posting for posting in posting_list if posting.number == OWN and is_live(posting.owner)
+        ]
 
     @staticmethod
     def _has_room(ready: Ready, more: Iterable[Slot]) -> bool:
         """Return whether more clusters can merge, or are too much for this event."""
         owners = ready.merging | {owner.cluster: owner for owner in more}
-        sizes = [len(owner.records) for owner in owners.values()]
+        sizes = [len(owner.posting_keys) for owner in owners.values()]
         moved = sum(sizes) - max(sizes, default=0)
         return not ready.merging or (len(owners) <= MAX_MERGED and moved <= MAX_MOVED)
 
-    def _completes(self, slot: WordSlot, live: list[Entry]) -> bool:
+    def _completes(self, slot: WordSlot, live: list[Posting]) -> bool:
         enough = len(live) + 1 >= wanted_values(self._learn, slot.around)
-        return enough and all(entry.value != slot.value for entry in live)
+        return enough and all(posting.value != slot.value for posting in live)
 
     def open(self, owner: Slot, is_live: IsLive) -> None:
         """Note the values of the pattern that opens a cluster.
@@ -467,13 +478,13 @@ class Records:
             owner: how the cluster is found.
             is_live: tells whether a cluster takes the event.
         """
-        records = self._of_group.setdefault(owner.group, {})
+        lists = self._of_group.setdefault(owner.group, {})
         numbers = array("Q", owner.one_off)
         keys = [numbers[0], *slot_keys(numbers)]
         noted = dict.fromkeys(keys, owner)
-        if len(noted) == len(keys) and records.keys().isdisjoint(noted):  # most often
-            records.update(noted)
-            owner.records = keys
+        if len(noted) == len(keys) and lists.keys().isdisjoint(noted):  # most often
+            lists.update(noted)
+            owner.posting_keys = keys
         else:
             self.note(owner.one_off, owner, NOTHING_READY, is_live, first=True)
 
@@ -500,24 +511,24 @@ class Records:
         """
         numbers = array("Q", one_off)
         own, keys = numbers[0], slot_keys(numbers)
-        if len(owner.records) + 1 + len(keys) > MAX_RECORDS:
+        if len(owner.posting_keys) + 1 + len(keys) > MAX_POSTING_LISTS:
             return
-        records = self._of_group.setdefault(owner.group, {})
-        record = _entries(records, own)
-        named = any(entry.number == OWN and is_live(entry.owner) for entry in record)
+        lists = self._of_group.setdefault(owner.group, {})
+        posting_list = _posting_list(lists, own)
+        named = any(posting.number == OWN and is_live(posting.owner) for posting in posting_list)
         if not outside and not named:
-            kept = [entry for entry in record if entry.number != OWN]
-            entry = Entry(OWN, gaps_of(numbers), owner, first)
-            self._put(records, own, kept, entry, is_live)
+            kept = [posting for posting in posting_list if posting.number != OWN]
+            posting = Posting(OWN, gaps_of(numbers), owner, first)
+            self._put(lists, own, kept, posting, is_live)
         for index, key in enumerate(keys):
             slot = word_slot(numbers, index)
-            if key not in records and slot.number not in ready.numbers:
-                records[key] = [Entry(slot.number, slot.value, owner, first)]
-                if first or key not in owner.records:
-                    owner.records.append(key)
+            if key not in lists and slot.number not in ready.numbers:
+                lists[key] = [Posting(slot.number, slot.value, owner, first)]
+                if first or key not in owner.posting_keys:
+                    owner.posting_keys.append(key)
             else:
-                known = _entries(records, key)
-                self._note(records, slot, known, owner, ready, is_live, first=first)
+                known = _posting_list(lists, key)
+                self._note(lists, slot, known, owner, ready, is_live, first=first)
 
     def note_together(
         self, one_off: bytes, owner: Slot, found: Found, ready: Ready, is_live: IsLive
@@ -541,11 +552,11 @@ class Records:
         if not combination:
             return False
         if found.together.get(combination):
-            self._list(noting, combination)
+            self._list_combination(noting, combination)
             return False
         if combination not in found.together and len(found.together) >= MAX_COMBINATIONS:
             return False
-        if len(owner.records) + 2 > MAX_RECORDS:
+        if len(owner.posting_keys) + 2 > MAX_POSTING_LISTS:
             return False
         self._vary(noting, combination)
         self._note_beside(noting, combination)
@@ -562,7 +573,7 @@ class Records:
             combination: of these words.
             is_live: tells whether a cluster takes the event.
         """
-        if owner.learned or len(owner.records) + 2 > MAX_RECORDS:
+        if owner.learned or len(owner.posting_keys) + 2 > MAX_POSTING_LISTS:
             return
         owner.learned = learned_of(combination)
         noting = self._noting(PatternWords(array("Q", one_off)), owner, is_live)
@@ -587,15 +598,19 @@ class Records:
 
     def _note_beside(self, noting: _Noting, combination: int) -> None:
         """Note the values of each other word, and beside it those of the words that vary."""
-        records, words, owner, is_live = noting
+        lists, words, owner, is_live = noting
         wanted, varying = wanted_together(self._learn), words.slots_of(combination)
-        if (len(varying) + 1) * wanted > MAX_ENTRIES:
+        if (len(varying) + 1) * wanted > MAX_POSTINGS:
             return
         for slot, more, key in words.beside(combination):
-            if len(owner.records) + 2 > MAX_RECORDS:
+            if len(owner.posting_keys) + 2 > MAX_POSTING_LISTS:
                 return
-            record = _entries(records, key)
-            known = {(entry.number, entry.value) for entry in record if is_live(entry.owner)}
+            posting_list = _posting_list(lists, key)
+            known = {
+                (posting.number, posting.value)
+                for posting in posting_list
+                if is_live(posting.owner)
+            }
             if any(number == OWN for number, _ in known):
                 continue
             values = [(each.number, each.value) for each in (slot, *varying)]
@@ -605,29 +620,31 @@ class Records:
                 continue
             for number, value in values:
                 if (number, value) not in known and counts[number] <= wanted:
-                    entry = Entry(number, value, owner, first=True)
-                    record = _without(_entries(records, key), entry, is_live)
-                    self._put(records, key, record, entry, is_live)
+                    posting = Posting(number, value, owner, first=True)
+                    posting_list = _without(_posting_list(lists, key), posting, is_live)
+                    self._put(lists, key, posting_list, posting, is_live)
 
     def _vary(self, noting: _Noting, combination: int) -> None:
         """Note that the words of a combination vary in a cluster's pattern."""
-        self._list(noting, combination)
-        records, words, owner, is_live = noting
-        key, entry = words.key(combination), Entry(OWN, 0, owner, first=True)
-        self._put(records, key, _without(_entries(records, key), entry, is_live), entry, is_live)
+        self._list_combination(noting, combination)
+        lists, words, owner, is_live = noting
+        key, posting = words.key(combination), Posting(OWN, 0, owner, first=True)
+        self._put(
+            lists, key, _without(_posting_list(lists, key), posting, is_live), posting, is_live
+        )
 
-    def _list(self, noting: _Noting, combination: int) -> None:
+    def _list_combination(self, noting: _Noting, combination: int) -> None:
         """List a combination, unless enough clusters do."""
-        records, words, owner, is_live = noting
+        lists, words, owner, is_live = noting
         for key in words.list_keys_of(combination):
-            record = _entries(records, key)
-            same = [e for e in record if e.value == combination and is_live(e.owner)]
-            if len(same) >= MAX_LISTED or len(owner.records) >= MAX_RECORDS:
+            posting_list = _posting_list(lists, key)
+            same = [e for e in posting_list if e.value == combination and is_live(e.owner)]
+            if len(same) >= MAX_LISTED or len(owner.posting_keys) >= MAX_POSTING_LISTS:
                 continue
-            if all(entry.owner is not owner for entry in same):
-                kept = [e for e in record if e.value != combination or is_live(e.owner)]
-                entry = Entry(COMBINATION, combination, owner, first=False)
-                self._put(records, key, kept, entry, is_live)
+            if all(posting.owner is not owner for posting in same):
+                kept = [e for e in posting_list if e.value != combination or is_live(e.owner)]
+                posting = Posting(COMBINATION, combination, owner, first=False)
+                self._put(lists, key, kept, posting, is_live)
                 self._note_shape(key)
 
     def _note_shape(self, key: int) -> None:
@@ -649,72 +666,76 @@ class Records:
         Returns:
             Whether a slot is learned now that was not.
         """
-        records = self._of_group.setdefault(group, {})
+        lists = self._of_group.setdefault(group, {})
         learned = False
         for slot, _ in seen:
-            record = _entries(records, slot.key)
+            posting_list = _posting_list(lists, slot.key)
             if slot.number not in ready.numbers or any(
-                entry.number == slot.number and entry.value == LEARNED and is_live(entry.owner)
-                for entry in record
+                posting.number == slot.number
+                and posting.value == LEARNED
+                and is_live(posting.owner)
+                for posting in posting_list
             ):
                 continue
-            if slot.key in owner.records or len(owner.records) < MAX_RECORDS:
-                self._note(records, slot, record, owner, ready, is_live, first=False)
+            if slot.key in owner.posting_keys or len(owner.posting_keys) < MAX_POSTING_LISTS:
+                self._note(lists, slot, posting_list, owner, ready, is_live, first=False)
                 learned = True
         return learned
 
     def _note(
         self,
-        records: dict[int, list[Entry] | Slot],
+        lists: PostingLists,
         slot: WordSlot,
-        record: list[Entry],
+        posting_list: list[Posting],
         owner: Slot,
         ready: Ready,
         is_live: IsLive,
         *,
         first: bool,
     ) -> None:
-        """Note the value of a slot in a record that exists."""
-        entries = [entry for entry in record if entry.number == slot.number]
-        others = [entry for entry in record if entry.number != slot.number]
-        live = [entry for entry in entries if is_live(entry.owner)]
-        values = {entry.value for entry in live}
+        """Note the value of a slot in a posting list that exists."""
+        postings = [posting for posting in posting_list if posting.number == slot.number]
+        others = [posting for posting in posting_list if posting.number != slot.number]
+        live = [posting for posting in postings if is_live(posting.owner)]
+        values = {posting.value for posting in live}
         if LEARNED in values:
             return
         if slot.number in ready.numbers:
             shown = first or owner.cluster in ready.alike
-            entry = Entry(slot.number, LEARNED, owner, shown)
-            self._put(records, slot.key, others, entry, is_live)
+            posting = Posting(slot.number, LEARNED, owner, shown)
+            self._put(lists, slot.key, others, posting, is_live)
             if shown:
                 owner.learned |= 1 << slot.number % REPEATED
         elif slot.value not in values:
-            entries = [entry for entry in entries if entry.value not in (LEARNED, slot.value)]
-            if len(entries) + 1 >= wanted_values(self._learn, slot.around):
+            postings = [
+                posting for posting in postings if posting.value not in (LEARNED, slot.value)
+            ]
+            if len(postings) + 1 >= wanted_values(self._learn, slot.around):
                 if self._completes(slot, [e for e in live if _shows_no_other(e.owner, slot)]):
                     return  # too many clusters to merge at once
-                entries = live
-            entry = Entry(slot.number, slot.value, owner, first)
-            self._put(records, slot.key, others + entries, entry, is_live)
+                postings = live
+            posting = Posting(slot.number, slot.value, owner, first)
+            self._put(lists, slot.key, others + postings, posting, is_live)
 
     @staticmethod
     def _put(
-        records: dict[int, list[Entry] | Slot],
+        lists: PostingLists,
         key: int,
-        kept: list[Entry],
-        entry: Entry,
+        kept: list[Posting],
+        posting: Posting,
         is_live: IsLive,
     ) -> None:
-        """Add an entry; in a full record, in place of the oldest that do not count."""
-        while len(kept) >= MAX_ENTRIES:
+        """Add a posting; in a full posting list, in place of the oldest that do not count."""
+        while len(kept) >= MAX_POSTINGS:
             if is_live(kept[0].owner):
                 return
             kept = kept[1:]
-        if key not in entry.owner.records:  # or the record has dropped it meanwhile
-            entry.owner.records.append(key)
-        records[key] = [*kept, entry]
+        if key not in posting.owner.posting_keys:  # or the list has dropped it meanwhile
+            posting.owner.posting_keys.append(key)
+        lists[key] = [*kept, posting]
 
-    def move(self, loser: Slot, root: Slot, looks: int = MAX_RECORDS) -> None:
-        """Let the records that name a cluster name another one of its group.
+    def move(self, loser: Slot, root: Slot, looks: int = MAX_POSTING_LISTS) -> None:
+        """Let the lists that name a cluster name another one of its group.
 
         Values do not follow: they would say of two words that vary in turns that one of them varies
         beside the other.
@@ -724,112 +745,112 @@ class Records:
             root: the other one.
             looks: only so many of them, the first ones, do.
         """
-        records = self._of_group.get(loser.group, {})
-        for place, key in enumerate(loser.records):
-            record = _entries(records, key)
-            if all(entry.owner is not loser for entry in record):
+        lists = self._of_group.get(loser.group, {})
+        for place, key in enumerate(loser.posting_keys):
+            posting_list = _posting_list(lists, key)
+            if all(posting.owner is not loser for posting in posting_list):
                 continue
-            named = any(entry.owner is root for entry in record)
-            has_room = place < looks and (named or len(root.records) < MAX_RECORDS)
+            named = any(posting.owner is root for posting in posting_list)
+            has_room = place < looks and (named or len(root.posting_keys) < MAX_POSTING_LISTS)
             moved = [
-                entry._replace(owner=root, first=False) if entry.owner is loser else entry
-                for entry in record
-                if entry.owner is not loser or (has_room and entry.is_learned)
+                posting._replace(owner=root, first=False) if posting.owner is loser else posting
+                for posting in posting_list
+                if posting.owner is not loser or (has_room and posting.is_learned)
             ]
             if moved:
-                records[key] = moved
+                lists[key] = moved
             else:
-                del records[key]
-            if any(entry.owner is root for entry in moved) and key not in root.records:
-                root.records.append(key)
-        loser.records = []
+                del lists[key]
+            if any(posting.owner is root for posting in moved) and key not in root.posting_keys:
+                root.posting_keys.append(key)
+        loser.posting_keys = []
 
     def remove(self, slot: Slot) -> None:
         """Remove what names a cluster."""
-        records = self._of_group.get(slot.group)
-        if records is None:
+        lists = self._of_group.get(slot.group)
+        if lists is None:
             return
-        for key in slot.records:
-            if records.get(key) is slot:
-                del records[key]
+        for key in slot.posting_keys:
+            if lists.get(key) is slot:
+                del lists[key]
                 continue
-            kept = [entry for entry in _entries(records, key) if entry.owner is not slot]
+            kept = [posting for posting in _posting_list(lists, key) if posting.owner is not slot]
             if kept:
-                records[key] = kept
+                lists[key] = kept
             else:
-                records.pop(key, None)
-        if not records:
+                lists.pop(key, None)
+        if not lists:
             del self._of_group[slot.group]
-        slot.records = []
+        slot.posting_keys = []
 
     def leads(self, slot: Slot) -> list[tuple[int, int, int, bool]]:
-        """Return what names a cluster: key, number, value, and whether `Entry.first`."""
-        records = self._of_group.get(slot.group, {})
+        """Return what names a cluster: key, number, value, and whether `Posting.first`."""
+        lists = self._of_group.get(slot.group, {})
         return [
-            (key, entry.number, entry.value, entry.first)
-            for key in slot.records
-            for entry in _entries(records, key)
-            if entry.owner is slot
+            (key, posting.number, posting.value, posting.first)
+            for key in slot.posting_keys
+            for posting in _posting_list(lists, key)
+            if posting.owner is slot
         ]
 
     def restore(self, slot: Slot, leads: Iterable[tuple[int, int, int, bool]]) -> None:
         """Name a cluster again as `leads` has returned it."""
         for key, number, value, first in leads:
-            records = self._of_group.setdefault(slot.group, {})
-            entry = Entry(number, value, slot, first)
-            self._put(records, key, _entries(records, key), entry, lambda _: True)
+            lists = self._of_group.setdefault(slot.group, {})
+            posting = Posting(number, value, slot, first)
+            self._put(lists, key, _posting_list(lists, key), posting, lambda _: True)
             if number == COMBINATION:
                 self._note_shape(key)
 
 
-def _entries(records: dict[int, list[Entry] | Slot], key: int) -> list[Entry]:
-    """Return the entries of a record; none if there is no such record."""
-    record = records.get(key)
-    if record is None:
+def _posting_list(lists: PostingLists, key: int) -> list[Posting]:
+    """Return the postings of a posting list; none if there is no such posting list."""
+    posting_list = lists.get(key)
+    if posting_list is None:
         return []
-    if isinstance(record, list):
-        return record
-    numbers = array("Q", record.one_off)
+    if isinstance(posting_list, list):
+        return posting_list
+    numbers = array("Q", posting_list.one_off)
     number, value = OWN, gaps_of(numbers)
     if key != numbers[0]:
         slot = word_slot(numbers, slot_keys(numbers).index(key))
         number, value = slot.number, slot.value
-    entries = records[key] = [Entry(number, value, record, first=True)]
-    return entries
+    postings = lists[key] = [Posting(number, value, posting_list, first=True)]
+    return postings
 
 
-def _entries_in_slots(found: Found, is_live: IsLive) -> list[tuple[WordSlot, Entry]]:
-    """Return, for the slots of a pattern, the entries that may lead to its cluster.
+def _postings_in_slots(found: Found, is_live: IsLive) -> list[tuple[WordSlot, Posting]]:
+    """Return, for the slots of a pattern, the postings that may lead to its cluster.
 
-    In the record of a slot's key these are the entries of the slot, and those of the patterns that
+    In the list of a slot's key these are the postings of the slot, and those of the patterns that
     lack its word.
     """
     return [
-        (slot, entry)
-        for slot, record in found.seen
-        for entry in record
-        if entry.number in (slot.number, OWN)
-        and is_live(entry.owner)
-        and found.takes(slot, entry.owner)
+        (slot, posting)
+        for slot, posting_list in found.seen
+        for posting in posting_list
+        if posting.number in (slot.number, OWN)
+        and is_live(posting.owner)
+        and found.takes(slot, posting.owner)
     ]
 
 
-def _by_variable(found: Found, in_slots: list[tuple[WordSlot, Entry]]) -> Slot | None:
+def _by_variable(found: Found, in_slots: list[tuple[WordSlot, Posting]]) -> Slot | None:
     """Return the oldest cluster in whose pattern a word varies that the pattern has."""
-    alone = (entry.owner for _, entry in in_slots if entry.value == LEARNED)
-    together = (entry.owner for entry in chain.from_iterable(found.together.values()))
+    alone = (posting.owner for _, posting in in_slots if posting.value == LEARNED)
+    together = (posting.owner for posting in chain.from_iterable(found.together.values()))
     return older(chain(alone, together))
 
 
-def _by_same_words(numbers: array[int], own: list[Entry]) -> Slot | None:
+def _by_same_words(numbers: array[int], own: list[Posting]) -> Slot | None:
     """Return the cluster of the pattern with the same words, if they are enough."""
     if word_count(numbers) < LEAST_SAME:
         return None
-    return next((entry.owner for entry in own if entry.number == OWN), None)
+    return next((posting.owner for posting in own if posting.number == OWN), None)
 
 
 def _by_one_word_off(
-    numbers: array[int], own: list[Entry], in_slots: list[tuple[WordSlot, Entry]]
+    numbers: array[int], own: list[Posting], in_slots: list[tuple[WordSlot, Posting]]
 ) -> Slot | None:
     """Return the oldest cluster whose pattern has one word more or less.
 
@@ -838,30 +859,32 @@ def _by_one_word_off(
     """
     words, gaps = word_count(numbers), gaps_of(numbers)
     more = [
-        entry
-        for entry in own
-        if entry.first
-        and may_be_missing(entry.number, words + 1, gaps, beside_gap=is_beside_gap(entry.value))
+        posting
+        for posting in own
+        if posting.first
+        and may_be_missing(posting.number, words + 1, gaps, beside_gap=is_beside_gap(posting.value))
     ]
-    less = [entry for slot, entry in in_slots if _may_lack(slot, words, entry)]
-    owner = older(entry.owner for entry in more + less)
-    for entry in more:
-        if entry.owner is owner:
-            owner.learned |= 1 << entry.number
+    less = [posting for slot, posting in in_slots if _may_lack(slot, words, posting)]
+    owner = older(posting.owner for posting in more + less)
+    for posting in more:
+        if posting.owner is owner:
+            owner.learned |= 1 << posting.number
     return owner
 
 
-def _may_lack(slot: WordSlot, words: int, entry: Entry) -> bool:
+def _may_lack(slot: WordSlot, words: int, posting: Posting) -> bool:
     """Return whether a cluster's pattern may lack the word that a pattern of `words` has in a slot.
 
     Args:
         slot: of the word.
         words: how many the pattern has.
-        entry: what the record of the slot's key says of the cluster.
+        posting: what the posting list of the slot's key says of the cluster.
     """
-    if entry.number == OWN:  # the cluster's pattern has no word there
-        return may_be_missing(slot.number, words, entry.value, beside_gap=is_beside_gap(slot.value))
-    shows_variable = entry.first and entry.owner.learned >> entry.number & 1
+    if posting.number == OWN:  # the cluster's pattern has no word there
+        return may_be_missing(
+            slot.number, words, posting.value, beside_gap=is_beside_gap(slot.value)
+        )
+    shows_variable = posting.first and posting.owner.learned >> posting.number & 1
     return bool(shows_variable) and may_be_missing(slot.number, words, ALL_GAPS, beside_gap=False)
 
 
@@ -870,11 +893,11 @@ def _shows_no_other(owner: Slot, slot: WordSlot) -> bool:
     return not owner.learned & ~(1 << slot.number % REPEATED)
 
 
-def _without(record: list[Entry], new: Entry, is_live: IsLive) -> list[Entry]:
-    """Return a record without what an entry replaces: the same of its cluster, or of the past."""
+def _without(posting_list: list[Posting], new: Posting, is_live: IsLive) -> list[Posting]:
+    """Return a list without what a posting replaces: the same of its cluster, or of the past."""
     return [
-        entry
-        for entry in record
-        if (entry.number, entry.value) != (new.number, new.value)
-        or (entry.owner is not new.owner and is_live(entry.owner))
+        posting
+        for posting in posting_list
+        if (posting.number, posting.value) != (new.number, new.value)
+        or (posting.owner is not new.owner and is_live(posting.owner))
     ]

@@ -9,13 +9,13 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from stream_dedup.clustering.learning import MAX_ENTRIES, MAX_MOVED, MAX_RECORDS
+from stream_dedup.clustering.learning import MAX_MOVED, MAX_POSTING_LISTS, MAX_POSTINGS
 from stream_dedup.features.recipe import Match, Recipe
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Resolution
 from stream_dedup.index.redis import codec
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import ShardKeys
-from stream_dedup.index.redis.layouts import ENTRY, KEY_BYTES
+from stream_dedup.index.redis.layouts import KEY_BYTES, POSTING
 from stream_dedup.index.redis.maintenance import Maintenance
 from stream_dedup.index.redis.namespace import CALL_WORK
 from stream_dedup.index.redis.store import RedisIndex
@@ -93,18 +93,18 @@ def test_an_event_that_learns_every_word_does_bounded_work(make_redis: MakeRedis
 
     merged, called = asyncio.run(storm())
     # The first slot's four clusters are left as one; with those of the second they would have more
-    # records than one event moves.
+    # posting lists than one event moves.
     assert merged == 3
     assert called < 49 + MAX_MOVED + 128
 
 
-def record_keys(redis: RedisServer) -> list[bytes]:
-    """The keys of records that each cluster has."""
+def posting_keys(redis: RedisServer) -> list[bytes]:
+    """The keys of the posting lists that name each cluster."""
     stored = [redis.command("GET", key) for key in keys_of(redis, "c")]
-    return [codec.unpack_texts(each).record_keys for each in stored if isinstance(each, bytes)]
+    return [codec.unpack_texts(each).posting_keys for each in stored if isinstance(each, bytes)]
 
 
-def test_clusters_with_many_records_merge_with_bounded_work(make_redis: MakeRedis) -> None:
+def test_clusters_with_many_postings_merge_with_bounded_work(make_redis: MakeRedis) -> None:
     redis = make_redis()
     lines = []
     for value in "abcd":
@@ -115,21 +115,21 @@ def test_clusters_with_many_records_merge_with_bounded_work(make_redis: MakeRedi
     async def merge() -> tuple[int, int, list[int]]:
         async with opened(redis) as index:
             merged, called = await merged_by(redis, index, lines, " ".join(LONG[:41]))
-            return merged, called, [len(each) // KEY_BYTES for each in record_keys(redis)]
+            return merged, called, [len(each) // KEY_BYTES for each in posting_keys(redis)]
 
-    merged, called, records = asyncio.run(merge())
-    assert (merged, records) == (3, [42 + 3 * 43 + 63])
-    assert called < 42 + 128  # records of a slice are read at once
+    merged, called, lists = asyncio.run(merge())
+    assert (merged, lists) == (3, [42 + 3 * 43 + 63])
+    assert called < 42 + 128  # lists of a slice are read at once
 
 
-def test_an_event_whose_records_are_all_full_does_bounded_work(make_redis: MakeRedis) -> None:
+def test_an_event_whose_lists_are_all_full_does_bounded_work(make_redis: MakeRedis) -> None:
     redis = make_redis()
     lines = [
         " ".join([*others[:at], f"{value}{place}x{at}", *others[at:]])
         for place in range(48)
         for others in [[*LONG[:place], *LONG[place + 1 :]]]
         for at in range(48)
-        if at != place and at < MAX_ENTRIES // 4 + 1
+        if at != place and at < MAX_POSTINGS // 4 + 1
         for value in "abcd"
     ]
 
@@ -141,8 +141,8 @@ def test_an_event_whose_records_are_all_full_does_bounded_work(make_redis: MakeR
     assert merged == 0
     assert called < 3 * 49 + 20
     values = [value for key in keys_of(redis, "r") for value in redis.command("HVALS", key)]  # type: ignore[union-attr]
-    sizes = [len(value) // ENTRY.struct.size for value in values]  # type: ignore[arg-type]
-    assert (max(sizes), sizes.count(MAX_ENTRIES)) == (MAX_ENTRIES, 48)
+    sizes = [len(value) // POSTING.struct.size for value in values]  # type: ignore[arg-type]
+    assert (max(sizes), sizes.count(MAX_POSTINGS)) == (MAX_POSTINGS, 48)
 
 
 def test_many_combinations_of_long_lines_are_bounded_work(make_redis: MakeRedis) -> None:
@@ -162,9 +162,9 @@ def test_many_combinations_of_long_lines_are_bounded_work(make_redis: MakeRedis)
             return commands(redis) - called
 
     assert asyncio.run(learn()) < 2 * 49
-    sizes = [len(keys) // KEY_BYTES for keys in record_keys(redis)]
+    sizes = [len(keys) // KEY_BYTES for keys in posting_keys(redis)]
     assert sorted(sizes)[1] > 49  # what opens a cluster is noted beside what varies, too
-    assert max(sizes) <= MAX_RECORDS
+    assert max(sizes) <= MAX_POSTING_LISTS
 
 
 def scripts(redis: RedisServer) -> int:
@@ -201,7 +201,7 @@ def test_a_flood_beside_what_varies_is_spread_over_calls(make_redis: MakeRedis) 
     assert beside > without + 1
 
 
-def test_closed_and_merged_clusters_leave_no_records(make_redis: MakeRedis) -> None:
+def test_closed_and_merged_clusters_leave_no_postings(make_redis: MakeRedis) -> None:
     redis = make_redis()
 
     async def close() -> None:
@@ -219,9 +219,9 @@ def test_closed_and_merged_clusters_leave_no_records(make_redis: MakeRedis) -> N
     assert keys_of(redis, "r") + keys_of(redis, "e") + keys_of(redis, "t") == []
 
 
-def records_naming(redis: RedisServer, cluster: int) -> int:
-    """How many records name a cluster."""
-    named, size = 0, ENTRY.struct.size
+def lists_naming(redis: RedisServer, cluster: int) -> int:
+    """How many posting lists name a cluster."""
+    named, size = 0, POSTING.struct.size
     for key in keys_of(redis, "r"):
         for value in redis.command("HVALS", key):  # type: ignore[union-attr]
             assert isinstance(value, bytes)
@@ -230,7 +230,7 @@ def records_naming(redis: RedisServer, cluster: int) -> int:
     return named
 
 
-def test_a_closed_cluster_leaves_the_records_that_others_share(make_redis: MakeRedis) -> None:
+def test_a_closed_cluster_leaves_the_lists_that_others_share(make_redis: MakeRedis) -> None:
     redis = make_redis()
 
     async def close() -> tuple[int, int]:
@@ -242,7 +242,7 @@ def test_a_closed_cluster_leaves_the_records_that_others_share(make_redis: MakeR
                 [asked(1, "session closed for user bob", PAST_S)], START_US
             )
             assert bob.new
-            assert (records_naming(redis, alice.cluster), records_naming(redis, bob.cluster)) == (
+            assert (lists_naming(redis, alice.cluster), lists_naming(redis, bob.cluster)) == (
                 6,
                 6,
             )
@@ -253,10 +253,10 @@ def test_a_closed_cluster_leaves_the_records_that_others_share(make_redis: MakeR
             return alice.cluster, bob.cluster
 
     alice, bob = asyncio.run(close())
-    assert (records_naming(redis, alice), records_naming(redis, bob)) == (0, 6)
+    assert (lists_naming(redis, alice), lists_naming(redis, bob)) == (0, 6)
 
 
-def test_a_late_purge_leaves_records_of_a_cluster_opened_again(
+def test_a_late_purge_leaves_postings_of_a_cluster_opened_again(
     make_redis: MakeRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     redis, line = make_redis(), "session closed for user alice"
@@ -280,7 +280,7 @@ def test_a_late_purge_leaves_records_of_a_cluster_opened_again(
 
     cluster, pieces = asyncio.run(reopen())
     assert pieces > 0
-    assert records_naming(redis, cluster) == 6
+    assert lists_naming(redis, cluster) == 6
 
 
 def test_values_of_clusters_not_purged_yet_take_no_room(
@@ -311,7 +311,7 @@ def test_values_of_clusters_not_purged_yet_take_no_room(
     assert (dave.cluster, dave.rule) == (bob.cluster, Rule.LEARNED)
 
 
-def test_purging_records_keeps_within_the_work_of_a_call(make_redis: MakeRedis) -> None:
+def test_purging_postings_keeps_within_the_work_of_a_call(make_redis: MakeRedis) -> None:
     redis = make_redis()
 
     def scripts() -> int:
@@ -329,9 +329,9 @@ def test_purging_records_keeps_within_the_work_of_a_call(make_redis: MakeRedis) 
 
     called, run = asyncio.run(close())
     assert keys_of(redis, "r") == []
-    records = 200 * len(LONG)
-    assert called < records  # those of a slice at once
-    assert records < run * CALL_WORK
+    lists = 200 * len(LONG)
+    assert called < lists  # those of a slice at once
+    assert lists < run * CALL_WORK
 
 
 def test_asked_again_and_again_a_cluster_lists_no_key_twice(make_redis: MakeRedis) -> None:
@@ -349,14 +349,14 @@ def test_asked_again_and_again_a_cluster_lists_no_key_twice(make_redis: MakeRedi
                 await index.resolve(queries, START_US)
 
     asyncio.run(ask())
-    lists = record_keys(redis)
+    lists = posting_keys(redis)
     for keys in lists:
         listed = [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
         assert len(listed) == len(set(listed))
     assert len(lists) > 1
 
 
-def test_a_cluster_opened_in_another_group_leaves_no_records(make_redis: MakeRedis) -> None:
+def test_a_cluster_opened_in_another_group_leaves_no_postings(make_redis: MakeRedis) -> None:
     redis = make_redis()
 
     async def reopen() -> int:
