@@ -66,7 +66,7 @@ from stream_dedup.index.base import (
     unscoped,
 )
 from stream_dedup.index.lookup import EvictedKeys, Lookup
-from stream_dedup.index.postings import Ready, Slot
+from stream_dedup.index.postings import Found, IsLive, Ready, Slot
 from stream_dedup.index.saved import Name, SavedCluster, SavedIndex, saved_bytes
 from stream_dedup.model import Closing, Decision, Partition, Position, Rule, Summary
 from stream_dedup.rules.keeping import Kept
@@ -387,47 +387,65 @@ class MemoryIndex:
 
     def _resolve_by_words(self, row: int, identity: int, query: Query, now_us: int) -> Resolution:
         """Resolve a query whose exact hash is unknown and whose words are learned."""
-        postings, lookup = self._lookup.postings, self._lookup
 
         def is_live(slot: Slot) -> bool:
-            return lookup.is_live(slot, query.first_us)
+            return self._lookup.is_live(slot, query.first_us)
 
-        known = postings.find(query.group, query.one_off, is_live)
-        found, rule = known.owner, Rule.WORDS
+        known = self._lookup.postings.find(query.group, query.one_off, is_live)
         if known.is_variable:
-            assert found is not None
-            shown = found.learned
-            ready = postings.ready(known, is_live)
-            root = self._merged(found, ready)
-            assert root is not None
-            lookup.add_alias(query, root.slot, searchable=False)
-            answer = self._join(query, root, Rule.LEARNED)
-            learned = postings.learn(query.group, known.seen, root.slot, ready, is_live)
-            learned |= postings.note_together(query.one_off, root.slot, known, ready, is_live)
-            learned |= root.slot.learned != shown
-            self.taught[row] = learned or not ready.merging.keys() <= {found.cluster}
-            return answer
+            return self._join_by_variable(row, query, known, is_live)
+        found, rule = known.owner, Rule.WORDS
         if found is None and query.near:
-            found, rule = lookup.by_fingerprint(query), Rule.FINGERPRINT
-        ready = postings.ready(known, is_live)
+            found, rule = self._lookup.by_fingerprint(query), Rule.FINGERPRINT
+        if found is None:
+            rule = Rule.LEARNED  # if its values complete a slot: it joins the clusters found there
+        ready = self._lookup.postings.ready(known, is_live)
         root = self._merged(found, ready)
         if root is None:
-            answer = self._open_cluster(identity, query, now_us)
-            slot = self._clusters[identity].slot
-            postings.open(slot, is_live)
-            postings.assume(slot, known, is_live)
-            if not self._each_call:
-                self._compare([query])
-        else:
-            rule = rule if found is not None else Rule.LEARNED
-            lookup.add_alias(query, root.slot, searchable=rule is Rule.FINGERPRINT)
-            answer = self._join(query, root, rule)
-            postings.note(
-                query.one_off, root.slot, ready, is_live, outside=rule is not Rule.LEARNED
-            )
-            if rule is Rule.LEARNED:
-                postings.note_together(query.one_off, root.slot, known, ready, is_live)
+            return self._open_by_words(identity, query, known, is_live, now_us)
+        self._lookup.add_alias(query, root.slot, searchable=rule is Rule.FINGERPRINT)
+        answer = self._join(query, root, rule)
+        self._note_values(query, root.slot, rule, known, ready, is_live)
         return answer
+
+    def _join_by_variable(
+        self, row: int, query: Query, known: Found, is_live: IsLive
+    ) -> Resolution:
+        """Let a query join whose own word is a known variable: no values are noted."""
+        postings, found = self._lookup.postings, known.owner
+        assert found is not None
+        shown = found.learned
+        ready = postings.ready(known, is_live)
+        root = self._merged(found, ready)
+        assert root is not None
+        self._lookup.add_alias(query, root.slot, searchable=False)
+        answer = self._join(query, root, Rule.LEARNED)
+        learned = postings.learn(query.group, known.seen, root.slot, ready, is_live)
+        learned |= postings.note_together(query.one_off, root.slot, known, ready, is_live)
+        learned |= root.slot.learned != shown
+        self.taught[row] = learned or not ready.merging.keys() <= {found.cluster}
+        return answer
+
+    def _open_by_words(
+        self, identity: int, query: Query, known: Found, is_live: IsLive, now_us: int
+    ) -> Resolution:
+        """Open a cluster, note the values of its pattern, and compare that with earlier ones."""
+        answer = self._open_cluster(identity, query, now_us)
+        slot = self._clusters[identity].slot
+        self._lookup.postings.open(slot, is_live)
+        self._lookup.postings.assume(slot, known, is_live)
+        if not self._each_call:
+            self._compare([query])
+        return answer
+
+    def _note_values(
+        self, query: Query, slot: Slot, rule: Rule, known: Found, ready: Ready, is_live: IsLive
+    ) -> None:
+        """Note the values of a pattern that has joined a cluster."""
+        postings, learned = self._lookup.postings, rule is Rule.LEARNED
+        postings.note(query.one_off, slot, ready, is_live, outside=not learned)
+        if learned:
+            postings.note_together(query.one_off, slot, known, ready, is_live)
 
     def _compare(self, queries: Sequence[Query]) -> None:
         """Compare patterns that have opened clusters with those before; note which words vary."""

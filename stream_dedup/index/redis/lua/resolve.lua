@@ -546,31 +546,36 @@ local function merge_all(q, found, merging)
 end
 
 -- Resolve a query whose exact hash is unknown and whose words are learned.
-local function resolve_by_words(q, own)
-  local looks, skipped = 0, {}
-  -- The cluster that a posting names, if it takes the event; with `is_past` also if its window has passed.
-  local function live(posting, list, is_past)
-    local id = posting.id
-    if loaded[id] == nil then
-      if looks == MAX_LOADED and not skipped[id] then
-        if not next(skipped) then add('truncated', 1) end
-        skipped[id] = true
+local resolve_by_words
+
+do  -- a script has room for 200 local names
+  -- A function that returns the cluster that a posting names, if it takes the query's event; with `is_past` also
+  -- if its window has passed. Of so many clusters; the others count as not looked at.
+  local function owners_for(q)
+    local looks, skipped = 0, {}
+    return function(posting, list, is_past)
+      local id = posting.id
+      if loaded[id] == nil then
+        if looks == MAX_LOADED and not skipped[id] then
+          if not next(skipped) then add('truncated', 1) end
+          skipped[id] = true
+        end
+        if skipped[id] then return nil, true end
+        looks = looks + 1
       end
-      if skipped[id] then return nil, true end
-      looks = looks + 1
+      local c = load_cluster(id)
+      if not (takes(c, q) or is_past and c and c[C_STATE] == OPEN) or c[C_GROUP] ~= q.group then return nil end
+      if has_former_names(c) and not has_key(c, list.key) then return nil end
+      return c
     end
-    local c = load_cluster(id)
-    if not (takes(c, q) or is_past and c and c[C_STATE] == OPEN) or c[C_GROUP] ~= q.group then return nil end
-    if has_former_names(c) and not has_key(c, list.key) then return nil end
-    return c
   end
-  local from = full_from(q.fingerprint)
-  local found, is_variable = find_by_words(q, live)
-  if is_variable then
+
+  -- Let a query join whose own word is a known variable: no values are noted.
+  local function join_by_variable(q, found, live)
     local ready = ready_slots(q, live, true)
     local root = merge_all(q, found, ready.merging)
     show_slots(root, ready)
-    local distance = from(root[C_FINGERPRINT])
+    local distance = full_from(q.fingerprint)(root[C_FINGERPRINT])
     add_alias(q, root, distance, false)
     join(root, q)
     learn_slots(q, root, ready, live)
@@ -578,30 +583,39 @@ local function resolve_by_words(q, own)
     if root.is_changed then dirty[root.id] = root end
     return root, distance, BY_LEARNED
   end
-  local rule = BY_WORDS
-  if not found and q.near then
-    found, rule = search(q), BY_FINGERPRINT
-  end
-  local ready = ready_slots(q, live, false)
-  local root = merge_all(q, found, ready.merging)
-  if not root then
+
+  -- Open a cluster, and note the values of its pattern.
+  local function open_by_words(q, own, ready, live)
     local c = open(q, own)
     if c then
       note_words(q, c, ready, live, true)
       note_assumed(q, c, live)
+      if c.is_changed then dirty[c.id] = c end
     end
-    if c and c.is_changed then dirty[c.id] = c end
     return c, 0, BY_OPENING
   end
-  show_slots(root, ready)
-  if not found then rule = BY_LEARNED end
-  local distance = from(root[C_FINGERPRINT])
-  add_alias(q, root, distance, rule == BY_FINGERPRINT)
-  join(root, q)
-  note_words(q, root, ready, live, false, rule ~= BY_LEARNED)
-  if rule == BY_LEARNED then note_together(q, root, ready, live) end
-  if root.is_changed then dirty[root.id] = root end
-  return root, distance, rule
+
+  function resolve_by_words(q, own)
+    local live = owners_for(q)
+    local found, is_variable = find_by_words(q, live)
+    if is_variable then return join_by_variable(q, found, live) end
+    local rule = BY_WORDS
+    if not found and q.near then
+      found, rule = search(q), BY_FINGERPRINT
+    end
+    if not found then rule = BY_LEARNED end  -- if its values complete a slot: it joins the clusters found there
+    local ready = ready_slots(q, live, false)
+    local root = merge_all(q, found, ready.merging)
+    if not root then return open_by_words(q, own, ready, live) end
+    show_slots(root, ready)
+    local distance = full_from(q.fingerprint)(root[C_FINGERPRINT])
+    add_alias(q, root, distance, rule == BY_FINGERPRINT)
+    join(root, q)
+    note_words(q, root, ready, live, false, rule ~= BY_LEARNED)
+    if rule == BY_LEARNED then note_together(q, root, ready, live) end
+    if root.is_changed then dirty[root.id] = root end
+    return root, distance, rule
+  end
 end
 
 local none_stored = false  -- of the clusters that the queries would open, when the call began
