@@ -27,7 +27,7 @@ from typing import Final, Literal
 from stream_dedup.clustering import learning
 from stream_dedup.fingerprint import bands, combinations, one_off
 from stream_dedup.fingerprint.combinations import ANCHORS
-from stream_dedup.index.base import MAX_MERGED_NAMED
+from stream_dedup.index.base import MAX_MERGED_NAMED, MIN_WAITING
 from stream_dedup.index.spread.protocol import LEASE_US
 from stream_dedup.tables import sketches
 
@@ -479,7 +479,7 @@ def _constants() -> dict[str, str]:
     found["NOWHERE"] = f"string.rep('\\0', {ID_BYTES})"
     found["SETTLED"] = f"string.rep('\\255', {ID_BYTES})"
     found["WORD_FACTORS"] = f"{{{', '.join(map(str, combinations.WORD_FACTORS))}}}"
-    found["MAX_MERGED_NAMED"] = str(MAX_MERGED_NAMED)
+    found["MAX_MERGED_NAMED"], found["MIN_WAITING"] = str(MAX_MERGED_NAMED), str(MIN_WAITING)
     fields = (*CLUSTER.names, *CLUSTER_TEXTS, *RARE.names, *RARE_TEXTS)
     for place, field in enumerate(fields, 1):
         found[f"C_{field.upper()}"] = str(place)

@@ -65,29 +65,44 @@ def _load(file: str, *parts: str, name: str = "", allow_oom: bool = False) -> Sc
 
 
 OPEN = _load("open")
-CLAIM_PARTITION = _load("claim_partition")
-READ_PARTITION = _load("read_partition")
-NOTE_COMMITTED = _load("note_committed")
-RELEASE_PARTITION = _load("release_partition", "_shard")
-RESOLVE = _load("resolve", "_shard", "_sampled", "_search", "_simhash", "_words")
-RESOLVE_BANDS = _load("resolve", "_shard", "_sampled", "_search", "_bands", name="resolve_bands")
+CLAIM_PARTITION = _load("claim_partition", "_lost")
+READ_PARTITION = _load("read_partition", "_lost")
+NOTE_COMMITTED = _load("note_committed", "_lost")
+RELEASE_PARTITION = _load("release_partition", "_lost", "_shard")
+RESOLVE = _load(
+    "resolve", "_lost", "_shard", "_opening", "_sampled", "_search", "_simhash", "_words"
+)
+RESOLVE_BANDS = _load(
+    "resolve", "_lost", "_shard", "_opening", "_sampled", "_search", "_bands", name="resolve_bands"
+)
 FORGET = _load("forget")
-STEPS = _load("steps", "_shard", "_search", "_simhash")
+STEPS = _load("steps", "_lost", "_shard", "_opening", "_search", "_simhash")
 REMOVING_STEPS = _load(
-    "steps", "_shard", "_search", "_simhash", name="removing_steps", allow_oom=True
+    "steps",
+    "_lost",
+    "_shard",
+    "_opening",
+    "_search",
+    "_simhash",
+    name="removing_steps",
+    allow_oom=True,
 )
 """The same for requests that remove entries."""
-RECORD = _load("record", "_shard", "_sampled", "_many")
-FINISH = _load("record", "_finish", "_shard", "_sampled", "_many", name="finish", allow_oom=True)
-DROP = _load("drop", "_shard", "_many")
-SETTLE = _load("settle", "_shard", "_many")
-SWEEP = _load("sweep", "_shard")
+RECORD = _load("record", "_lost", "_shard", "_sampled", "_many")
+FINISH = _load(
+    "record", "_lost", "_finish", "_shard", "_sampled", "_many", name="finish", allow_oom=True
+)
+DROP = _load("drop", "_lost", "_shard", "_many")
+SETTLE = _load("settle", "_lost", "_shard", "_many")
+SWEEP = _load("sweep", "_lost", "_shard")
 KEEP = _load("keep")
-PURGE = _load("purge")
-CLAIM = _load("claim", "_shard", "_sampled")
-MERGE_FITTING = _load("merge_fitting", "_shard", "_sampled", "_search", "_words", "_owners")
-COMBINE = _load("combine", "_shard", "_search", "_words", "_owners")
-CONFIRM = _load("confirm", "_shard")
+PURGE = _load("purge", "_lost")
+CLAIM = _load("claim", "_lost", "_shard", "_sampled")
+MERGE_FITTING = _load(
+    "merge_fitting", "_lost", "_shard", "_sampled", "_search", "_words", "_owners"
+)
+COMBINE = _load("combine", "_lost", "_shard", "_search", "_words", "_owners")
+CONFIRM = _load("confirm", "_lost", "_shard")
 PERMISSIONS = _load("permissions")
 RULES = _load("rules")
 PATTERNS = _load("patterns")

@@ -1,5 +1,5 @@
 -- Count what was prepared under an attempt that was decided: the call is that of record, as it was prepared.
--- Comes first, before _shard.lua, _many.lua and record.lua.
+-- Comes before _shard.lua, _many.lua and record.lua.
 -- KEYS  as those of record, without clusters
 -- ARGV  incarnation, settings (see _shard.lua), number of the attempt
 -- Returns what record does; or {0, high water} if nothing is prepared under it.
@@ -8,9 +8,8 @@ do
   local stored, prepared = redis.call('HMGET', KEYS[12], 'attempt', 'call'), nil
   if stored[1] == ARGV[3] then prepared = cmsgpack.unpack(stored[2]) end
   if not prepared or prepared[2][1] ~= ARGV[1] then
-    if redis.call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
-      return redis.error_reply('SDRESET the namespace was lost or created again')
-    end
+    local reply = lost()
+    if reply then return reply end
     return {0, redis.call('HGET', KEYS[8], 'high_water') or '-1'}
   end
   local batch = prepared[2][4]

@@ -79,13 +79,6 @@ local server_us = server_time[1] * 1e6 + server_time[2]
 local bound_us = server_us + max_future_us
 if now_us > server_us then now_us = server_us end
 
--- An error for the script to return if the data is not what the caller knows, else nil.
-local function lost()
-  if call('HGET', META, 'incarnation') ~= ARGV[1] then
-    return redis.error_reply('SDRESET the namespace was lost or created again')
-  end
-end
-
 local function expires_us(c)
   local idle, age = c[C_LAST_US] + idle_us, c[C_OPENED_US] + max_age_us
   return idle < age and idle or age

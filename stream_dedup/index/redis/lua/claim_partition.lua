@@ -10,10 +10,10 @@
 --       worker has claimed since.
 --       The latest claim repeated under its token returns the same and changes nothing.
 -- Cost  four commands; five where what left by rules is forgotten, and two more for a reset.
+local reply = lost()
+if reply then return reply end
+
 local call = redis.call
-if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
-  return redis.error_reply('SDRESET the namespace was lost or created again')
-end
 local known = call('HMGET', KEYS[2], 'fence', 'high_water', 'committed', 'claim', 'incarnation',
   'topic', 'kept')
 local fence, high_water, committed = tonumber(known[1] or 0), known[2] or '-1', known[3] or '0'

@@ -5,10 +5,10 @@
 -- ARGV  incarnation, fence, offset
 -- Returns nothing. Does nothing if another claim has taken the partition, or as much is known.
 -- Cost  two commands, or four.
+local reply = lost()
+if reply then return reply end
+
 local call = redis.call
-if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
-  return redis.error_reply('SDRESET the namespace was lost or created again')
-end
 local known = call('HMGET', KEYS[2], 'fence', 'committed', 'high_water')
 local offset = math.min(tonumber(ARGV[3]), tonumber(known[3] or -1) + 1)
 if tonumber(known[1]) == tonumber(ARGV[2]) and tonumber(known[2] or 0) < offset then

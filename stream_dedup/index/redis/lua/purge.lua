@@ -14,10 +14,10 @@
 --       callers are still at pieces that were handed out before.
 --
 -- The cluster may have been opened again since: the names that it has now stay.
+local reply = lost()
+if reply then return reply end
+
 local call, sub, byte, unpack_bytes = redis.call, string.sub, string.byte, struct.unpack
-if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
-  return redis.error_reply('SDRESET the namespace was lost or created again')
-end
 
 local size, head = tonumber(ARGV[2]), tonumber(ARGV[3])
 local band_keyed = head == BANDS_HEAD_BYTES

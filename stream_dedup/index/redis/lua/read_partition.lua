@@ -5,10 +5,10 @@
 -- Returns what claim_partition returns, without a reset.
 --       SDFENCE, SDUNCLAIMED: as record.
 -- Cost  three commands.
+local reply = lost()
+if reply then return reply end
+
 local call = redis.call
-if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
-  return redis.error_reply('SDRESET the namespace was lost or created again')
-end
 local known = call('HMGET', KEYS[2], 'fence', 'high_water', 'committed', 'kept')
 if not known[1] then return redis.error_reply('SDUNCLAIMED nobody owns the partition') end
 if tonumber(known[1]) ~= tonumber(ARGV[2]) then return redis.error_reply('SDFENCE ' .. known[1]) end

@@ -174,33 +174,37 @@ end
 local search
 
 do  -- a script has room for 200 local names
-  local inserted_by_others, all_have_run = nil, false
   local PENDING_HERE, PENDING = string.rep('\0', ID_BYTES), string.rep('\0', ID_BYTES - 1) .. '\1'
+  local ids_of_pending
 
-  local function read_pending_calls()
-    local own, left = {}, #seen / CALL_NAME_BYTES - 1
-    for at = CALL_NAME_BYTES + 1, #seen, CALL_NAME_BYTES do own[sub(seen, at, at + CALL_NAME_BYTES - 1)] = true end
-    local calls = call('LRANGE', inserted_key, -left - 8, -1)
-    inserted_by_others = {}
-    for i = 1, #calls do
-      if own[sub(calls[i], 1, CALL_NAME_BYTES)] then
-        left = left - 1
-        for at = INSERTING_CALL_BYTES + 1, #calls[i], entry_bytes do
-          local behind = at + entry_bytes
-          note_inserted(inserted_by_others, sub(calls[i], at, behind - ID_BYTES - 1), sub(calls[i], behind - ID_BYTES, behind - 1))
-          work = work + 0.2
+  do  -- likewise
+    local inserted_by_others, all_have_run = nil, false
+
+    local function read_pending_calls()
+      local own, left = {}, #seen / CALL_NAME_BYTES - 1
+      for at = CALL_NAME_BYTES + 1, #seen, CALL_NAME_BYTES do own[sub(seen, at, at + CALL_NAME_BYTES - 1)] = true end
+      local calls = call('LRANGE', inserted_key, -left - 8, -1)
+      inserted_by_others = {}
+      for i = 1, #calls do
+        if own[sub(calls[i], 1, CALL_NAME_BYTES)] then
+          left = left - 1
+          for at = INSERTING_CALL_BYTES + 1, #calls[i], entry_bytes do
+            local behind = at + entry_bytes
+            note_inserted(inserted_by_others, sub(calls[i], at, behind - ID_BYTES - 1), sub(calls[i], behind - ID_BYTES, behind - 1))
+            work = work + 0.2
+          end
         end
       end
+      all_have_run = left == 0
     end
-    all_have_run = left == 0
-  end
 
-  -- The clusters of an entry that was pending; nil if that is not known.
-  local NO_IDS = {}
-  local function ids_of_pending(id, key)
-    if id == PENDING_HERE then return inserted_here[key] or NO_IDS end
-    if not inserted_by_others then read_pending_calls() end
-    return inserted_by_others[key] or (all_have_run and NO_IDS or nil)
+    -- The clusters of an entry that was pending; nil if that is not known.
+    local NO_IDS = {}
+    function ids_of_pending(id, key)
+      if id == PENDING_HERE then return inserted_here[key] or NO_IDS end
+      if not inserted_by_others then read_pending_calls() end
+      return inserted_by_others[key] or (all_have_run and NO_IDS or nil)
+    end
   end
 
   -- The live clusters of the group within k bits: all of them, unless there are too many; then those
@@ -398,53 +402,25 @@ local function add_alias(q, c, distance, wanted)
   work = work + 2
 end
 
--- Too many closed clusters that nobody claims (see `max_waiting` of index/base.py).
-local waiting_before
-local function waiting()
-  waiting_before = waiting_before or number('waiting') or 0
-  return waiting_before + (added.waiting or 0)
-end
-
--- Open the cluster with the query's id. One that is stored already is opened again, and its count and
--- revision go on: its window has passed, its final summary waits, or another text was at that position.
+-- Open the cluster with the query's id, also if it is stored already.
 local function open(q, earlier)
   if #opened == 0 then  -- fails before anything is written, if they are not queues
     call('ZCARD', expiry)
     call('ZCARD', recency)
   end
-  local c
-  if earlier and earlier[C_STATE] ~= GONE then
-    c = earlier
-    if learn > 0 then remove_postings(c) end
+  local is_stored = earlier and earlier[C_STATE] ~= GONE
+  if is_stored and learn > 0 then remove_postings(earlier) end
+  local c = opened_for(q, q.id, q.key, q.near and 1 or 0, earlier, due, garbage_key)
+  if not c then return nil end
+  -- GONE: its names have to be checked. What named it before is not purged yet: nothing was recorded of it, or one
+  -- with this id has vanished.
+  if is_stored then
+    if c[C_BEFORE] == OPEN then c[C_BEFORE] = GONE end
     c.is_merged = false
-    if c[C_STATE] == OPEN then  -- closed first
-      call('RPUSH', garbage_key, piece_of(c))
-      add('fingerprints', -c[C_SEARCHABLE])
-      -- GONE: nothing was recorded before, but its names have to be checked.
-      if not is_provisional(c) then c[C_BEFORE] = EXPIRED elseif c[C_BEFORE] == OPEN then c[C_BEFORE] = GONE end
-    else  -- its final summary waits
-      c[C_BEFORE] = c[C_STATE]
-      add('waiting', -1)
-      if c[C_DUE] == 1 then
-        call('ZADD', due, c[C_EMITTED_US] + every_us, c.id)
-      else
-        call('ZREM', due, c.id)
-      end
-    end
-  else
-    if waiting() > math.max(1000, max_clusters) then return nil end
-    c = {q.first, q.last, q.first, q.first, 0, 0, q.first, 0, NO_TIME_US, 0, 0, 0, 0, 0, OPEN, 1, OPEN, 0, 0, 0,
-      now_s, INCARNATION, NO_TEXTS, id = q.id, key = q.key}
-    -- One with this id may have vanished, and what named it is not purged yet: names have to be checked.
-    if stored_meta[6] or has_vanished then c[C_BEFORE] = GONE end
-    if earlier and earlier[C_UNTIL_US] >= now_us then  -- it was delivered again late
-      c[C_REVISION], c[C_EVENTS], c[C_UNTIL_US] = earlier[C_REVISION], earlier[C_EVENTS], earlier[C_UNTIL_US]
-      c[C_EMITTED], c[C_BEFORE], c[C_BYTES] = c[C_EVENTS], GONE, earlier[C_BYTES]
-    end
+  elseif stored_meta[6] or has_vanished then
+    c[C_BEFORE] = GONE
   end
-  c[C_OPENED_US], c[C_LAST_US], c[C_STATE], c[C_NAMES], c[C_SEARCHABLE] = q.first, q.last, OPEN, 1, q.near and 1 or 0
-  c[C_GROUP], c[C_SKETCH], c[C_POSITION], c[C_LEARNED], c[C_RENEWED_S] = q.group, q.sketch, q.position, 0, now_s
-  c[C_PROVISIONAL], c[C_LEARNED_WORDS] = 1, 0
+  c[C_LEARNED], c[C_LEARNED_WORDS] = 0, 0
   local its_keys = learn > 0 and keys_of_new(q) or nil
   c.is_noted = its_keys ~= nil
   c[C_POSTING_KEYS] = its_keys or c[C_POSTING_KEYS]
@@ -753,7 +729,7 @@ if #inserted > 0 then
 end
 if call('EXISTS', garbage_key) == 1 then keep(garbage_key) end
 write_counters()
-if refused then return redis.error_reply(string.format('SDWAITING %d', waiting())) end
+if refused then return redis.error_reply(string.format('SDWAITING %d', number('waiting'))) end
 local entries = tonumber(stored_meta[3] or 0) + (added.fingerprints or 0)
 table.insert(unseen, 1, pack_bytes(MIRROR_STATE, is_known and 1 or 0, call_number, entries, last_call))
 table.insert(unseen, 1, table.concat(answers))

@@ -217,16 +217,10 @@ local function judge(at, id, ticket, asker, q, equal)
   return admitted and takes(c, q) and found(c, id, q) or ANSWERS[ANSWER_ABSENT]
 end
 
--- Whether too many closed clusters wait for their final summary (see `max_waiting` of index/base.py).
-local function is_full()
-  return (number('waiting') or 0) + (added.waiting or 0) > math.max(1000, max_clusters)
-end
-
 -- Opened clusters enter the queues at once, at the end: a command costs more than what it does.
 local recencies, expiries = {}, {}
 
--- Open the cluster with an id. One that is stored already is opened again, and its count and revision go on, as
--- in resolve.lua.
+-- Open the cluster with an id, also if it is stored already.
 local function open(at, id, ticket, q)
   local key, earlier = KEYS[at], load(id, KEYS[at])
   local is_open = earlier and earlier[C_STATE] == OPEN
@@ -234,36 +228,15 @@ local function open(at, id, ticket, q)
   if call('GET', KEYS[at + 1]) ~= ticket then return ANSWERS[ANSWER_LOST] end
   -- Another text's, or past its window. What is counted there belongs to it.
   if is_open and call('HGET', held, id) then return ANSWERS[ANSWER_WAIT] end
-  local c
-  if earlier and earlier[C_STATE] ~= GONE then
-    c = earlier
-    if is_open then  -- closed first
-      call('RPUSH', garbage_key, piece_of(c))
-      keep(garbage_key)
-      add('fingerprints', -c[C_SEARCHABLE])
-      if not is_provisional(c) then c[C_BEFORE] = EXPIRED end
-    else  -- its final summary waits
-      c[C_BEFORE] = c[C_STATE]
-      add('waiting', -1)
-      if c[C_DUE] == 1 then call('ZADD', due, c[C_EMITTED_US] + every_us, id) else call('ZREM', due, id) end
-    end
-  else
-    if is_full() then
-      forget(KEYS[at + 1], id .. ticket)
-      return ANSWERS[ANSWER_FULL]
-    end
-    c = {q.first, q.last, q.first, q.first, 0, 0, q.first, 0, NO_TIME_US, 0, 0, 0, 0, 0, OPEN, 1, OPEN, 0, 0, 0,
-      now_s, INCARNATION, NO_TEXTS, id = id, key = key}
-    if earlier and earlier[C_UNTIL_US] >= now_us then  -- it was delivered again late
-      c[C_REVISION], c[C_EVENTS], c[C_UNTIL_US] = earlier[C_REVISION], earlier[C_EVENTS], earlier[C_UNTIL_US]
-      c[C_EMITTED], c[C_BEFORE], c[C_BYTES] = c[C_EVENTS], GONE, earlier[C_BYTES]
-    end
+  local c = opened_for(q, id, key, q.near, earlier, due, garbage_key)
+  if not c then
+    forget(KEYS[at + 1], id .. ticket)
+    return ANSWERS[ANSWER_FULL]
   end
+  if is_open then keep(garbage_key) end
   call('HDEL', begun, id .. ticket)
   call('DEL', KEYS[at + 1])  -- it holds the ticket
-  c[C_OPENED_US], c[C_LAST_US], c[C_STATE], c[C_NAMES], c[C_SEARCHABLE] = q.first, q.last, OPEN, 1, q.near
-  c[C_RENEWED_S], c.ticket, c[C_FINGERPRINT], c[C_SKETCH] = now_s, ticket, q.fingerprint, q.sketch
-  c[C_GROUP], c[C_POSITION], c[C_PROVISIONAL] = q.group, q.position, 1
+  c.ticket, c[C_FINGERPRINT] = ticket, q.fingerprint
   c[C_NAME_LIST] = pack_bytes(SPREAD_NAMES, ticket, #q.group, q.group) .. name_of(q, q.near == 1)
   add('fingerprints', q.near)
   call('SET', key, pack_whole(c), 'PX', ttl)
