@@ -110,7 +110,7 @@ class Decision(NamedTuple):
         return None if self.template is None else f"{self.template:016x}"
 
 
-class Rule(StrEnum):
+class FoundBy(StrEnum):
     """How the cluster of an event was found.
 
     Attributes:

@@ -49,7 +49,7 @@ from stream_dedup.index.base import Limits
 from stream_dedup.io.datasets import TableFormat
 from stream_dedup.io.decoder import Times
 from stream_dedup.io.files import expand, is_live, whole_file
-from stream_dedup.model import Rule
+from stream_dedup.model import FoundBy
 
 BIN_US = 60 * US_PER_S
 """How often events of patterns are counted, for events about them."""
@@ -349,10 +349,10 @@ def _deduplicator(options: dict[str, Any], output: Output, *, live: bool) -> Ded
 VALUES = 64
 """Events of a cluster whose values are counted; every event may be one of them."""
 
-RULES = {
-    Rule.LEARNED: "found by learned word",
-    Rule.WORDS: "found by its words",
-    Rule.FINGERPRINT: "found by fingerprint",
+JOINED_BY = {
+    FoundBy.LEARNED: "found by learned word",
+    FoundBy.WORDS: "found by its words",
+    FoundBy.FINGERPRINT: "found by fingerprint",
 }
 """How patterns that were not known joined a cluster."""
 
@@ -387,7 +387,9 @@ def _facts(
             facts.append(("clusters in the end", f"{ended.clusters:,}"))
         facts.append(("clusters of one event", f"{ended.single:,}"))
     if deduplicator.recipe.match.learn:
-        facts += [(name, f"{counts.rules.get(rule, 0):,}") for rule, name in RULES.items()]
+        facts += [
+            (name, f"{counts.rules.get(found_by, 0):,}") for found_by, name in JOINED_BY.items()
+        ]
     for name, number in (
         *others,
         ("clusters closed for want of room", size.evicted),

@@ -44,7 +44,7 @@ from stream_dedup.features.patterns import Patterns, Shown
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.values import SlotReader
 from stream_dedup.index.base import Index, Ownership, Query, Representative, scoped
-from stream_dedup.model import Batch, Closing, Decision, Partition, Rule, Summary
+from stream_dedup.model import Batch, Closing, Decision, FoundBy, Partition, Summary
 from stream_dedup.rules.acting import ActingRules
 from stream_dedup.rules.keeping import Kept
 from stream_dedup.rules.model import RuleKind
@@ -92,7 +92,7 @@ class Counts:
         redelivered: events that were delivered again and got the same decision; not in `events`.
         replayed: events that were counted before and whose decision is no longer stored. The
             engine decided them by the present state of the index; not in `events`.
-        rules: number of the asked events by the rule that found their cluster (`Resolution.rule`).
+        rules: number of the asked events by how the index found their clusters (`model.FoundBy`).
     """
 
     events: int = 0
@@ -515,11 +515,11 @@ class Engine:
         owned.high_water = segment.last_offset
         if kept is not None:
             owned.kept = kept
-        self.counts.asked += len(segment.rules)
-        for rule, count in Counter(segment.rules.values()).items():
-            self.counts.rules[rule] = self.counts.rules.get(rule, 0) + count
-        for row, rule in segment.rules.items():
-            if rule not in (Rule.EXACT, Rule.NEW):  # the cluster may have learned a word
+        self.counts.asked += len(segment.found_by)
+        for found_by, count in Counter(segment.found_by.values()).items():
+            self.counts.rules[found_by] = self.counts.rules.get(found_by, 0) + count
+        for row, found_by in segment.found_by.items():
+            if found_by not in (FoundBy.EXACT, FoundBy.NEW):  # the cluster may have learned a word
                 self._names.pop(segment.decisions[row].cluster or 0, None)
         self._count(segment)
 

@@ -47,7 +47,7 @@ from stream_dedup.index.base import (
     ruled,
     scoped,
 )
-from stream_dedup.model import Decision, Kind, Position, Rule
+from stream_dedup.model import Decision, FoundBy, Kind, Position
 from stream_dedup.rules.keeping import Keeping, Kept
 from stream_dedup.rules.model import RuleKind
 
@@ -113,7 +113,7 @@ class Segment:
             forgotten meanwhile still count.
         opened: events that opened a cluster.
         passed: events that were passed, by reason.
-        rules: by the rows that the index was asked about, how it found their clusters.
+        found_by: by the rows that the index was asked about, how it found their clusters.
         redelivered: events that were decided and counted before, and are decided alike.
         replayed: events that were counted before and are decided by what the index holds now.
     """
@@ -128,7 +128,7 @@ class Segment:
     deltas: dict[CachedCluster, ClusterDelta] = field(default_factory=dict)
     opened: int = 0
     passed: Counter[str] = field(default_factory=Counter)
-    rules: dict[int, Rule] = field(default_factory=dict)
+    found_by: dict[int, FoundBy] = field(default_factory=dict)
     redelivered: int = 0
     replayed: int = 0
     _lookup: Lookup = field(default=Lookup([], array("H")))
@@ -526,7 +526,7 @@ class Segment:
             of_duplicate = named if leave else NOT_NAMED
             duplicate = Decision(DUPLICATE, cluster_id, distance, fingerprint, "", *of_duplicate)
             entries[row] = entry = cache.store(keys[row], resolution, duplicate)
-            self.rules[row] = resolution.rule
+            self.found_by[row] = resolution.found_by
             cluster = entry.cluster
             if time_us > cluster.last_us:  # noqa: PLR1730 -- max() costs a call here
                 cluster.last_us = time_us
@@ -624,7 +624,7 @@ class Segment:
         undone = [row for row in rows if self.decisions[row].cluster in closed]
         self.opened -= sum(self.decisions[row].kind is NEW for row in undone)
         for row in undone:
-            self.rules.pop(row, None)
+            self.found_by.pop(row, None)
         return undone
 
 

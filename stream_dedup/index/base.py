@@ -46,7 +46,7 @@ from stream_dedup.errors import RecipeError
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.simhash import WIDTHS
 from stream_dedup.fingerprint.siphash import HashKey
-from stream_dedup.model import Decision, Partition, Position, Rule, Summary
+from stream_dedup.model import Decision, FoundBy, Partition, Position, Summary
 from stream_dedup.rules.keeping import Kept
 
 MAX_DELTAS = 640
@@ -208,7 +208,7 @@ class Resolution(NamedTuple):
         recorded: whether its opening was recorded. Until then the cluster may vanish, or its
             representative be delivered again and found new: nobody may cache this answer for equal
             events.
-        rule: how it was found.
+        found_by: how it was found.
         learned: as `Summary.learned`, after all queries of the call.
     """
 
@@ -218,7 +218,7 @@ class Resolution(NamedTuple):
     opened_us: int
     last_us: int
     recorded: bool = False
-    rule: Rule = Rule.EXACT
+    found_by: FoundBy = FoundBy.EXACT
     learned: int = 0
 
 
@@ -227,7 +227,7 @@ def opening(queries: Sequence[Query], answers: Sequence[Resolution]) -> list[Que
     return [
         query
         for query, answer in zip(queries, answers, strict=True)
-        if answer.new and answer.rule is Rule.NEW and query.one_off
+        if answer.new and answer.found_by is FoundBy.NEW and query.one_off
     ]
 
 

@@ -68,7 +68,7 @@ from stream_dedup.index.base import (
 from stream_dedup.index.lookup import EvictedKeys, Lookup
 from stream_dedup.index.postings import Found, IsLive, Ready, Slot
 from stream_dedup.index.saved import Name, SavedCluster, SavedIndex, saved_bytes
-from stream_dedup.model import Closing, Decision, Partition, Position, Rule, Summary
+from stream_dedup.model import Closing, Decision, FoundBy, Partition, Position, Summary
 from stream_dedup.rules.keeping import Kept
 
 _ID_BITS = 64
@@ -353,7 +353,7 @@ class MemoryIndex:
                 while not self.is_open(root):
                     root = self._just_merged[root]
                 if root != answer.cluster:
-                    answers[row] = self._join(query, self._clusters[root], Rule.LEARNED)
+                    answers[row] = self._join(query, self._clusters[root], FoundBy.LEARNED)
         for row, answer in enumerate(answers):
             learned = self._clusters[answer.cluster].slot.learned
             if learned:
@@ -372,18 +372,20 @@ class MemoryIndex:
             and own.slot.fingerprint == query.fingerprint
         ):
             self.taught[row] = False
-            return self._join(query, own, Rule.NEW)  # opened for it before; others may be as near
+            return self._join(
+                query, own, FoundBy.NEW
+            )  # opened for it before; others may be as near
         known = self._lookup.by_exact_hash(query)
         if known is not None and self._lookup.is_live(known, query.first_us):
             self.taught[row] = False
-            return self._join(query, self._clusters[known.cluster], Rule.EXACT)
+            return self._join(query, self._clusters[known.cluster], FoundBy.EXACT)
         if query.one_off:
             return self._resolve_by_words(row, identity, query, now_us)
         found = self._lookup.by_fingerprint(query) if query.near else None
         if found is None:
             return self._open_cluster(identity, query, now_us)
         self._lookup.add_alias(query, found)
-        return self._join(query, self._clusters[found.cluster], Rule.FINGERPRINT)
+        return self._join(query, self._clusters[found.cluster], FoundBy.FINGERPRINT)
 
     def _resolve_by_words(self, row: int, identity: int, query: Query, now_us: int) -> Resolution:
         """Resolve a query whose exact hash is unknown and whose words are learned."""
@@ -394,18 +396,20 @@ class MemoryIndex:
         known = self._lookup.postings.find(query.group, query.one_off, is_live)
         if known.is_variable:
             return self._join_by_variable(row, query, known, is_live)
-        found, rule = known.owner, Rule.WORDS
+        found, found_by = known.owner, FoundBy.WORDS
         if found is None and query.near:
-            found, rule = self._lookup.by_fingerprint(query), Rule.FINGERPRINT
+            found, found_by = self._lookup.by_fingerprint(query), FoundBy.FINGERPRINT
         if found is None:
-            rule = Rule.LEARNED  # if its values complete a slot: it joins the clusters found there
+            found_by = (
+                FoundBy.LEARNED
+            )  # if its values complete a slot: it joins the clusters found there
         ready = self._lookup.postings.ready(known, is_live)
         root = self._merged(found, ready)
         if root is None:
             return self._open_by_words(identity, query, known, is_live, now_us)
-        self._lookup.add_alias(query, root.slot, searchable=rule is Rule.FINGERPRINT)
-        answer = self._join(query, root, rule)
-        self._note_values(query, root.slot, rule, known, ready, is_live)
+        self._lookup.add_alias(query, root.slot, searchable=found_by is FoundBy.FINGERPRINT)
+        answer = self._join(query, root, found_by)
+        self._note_values(query, root.slot, found_by, known, ready, is_live)
         return answer
 
     def _join_by_variable(
@@ -419,7 +423,7 @@ class MemoryIndex:
         root = self._merged(found, ready)
         assert root is not None
         self._lookup.add_alias(query, root.slot, searchable=False)
-        answer = self._join(query, root, Rule.LEARNED)
+        answer = self._join(query, root, FoundBy.LEARNED)
         learned = postings.learn(query.group, known.seen, root.slot, ready, is_live)
         learned |= postings.note_together(query.one_off, root.slot, known, ready, is_live)
         learned |= root.slot.learned != shown
@@ -439,10 +443,16 @@ class MemoryIndex:
         return answer
 
     def _note_values(
-        self, query: Query, slot: Slot, rule: Rule, known: Found, ready: Ready, is_live: IsLive
+        self,
+        query: Query,
+        slot: Slot,
+        found_by: FoundBy,
+        known: Found,
+        ready: Ready,
+        is_live: IsLive,
     ) -> None:
         """Note the values of a pattern that has joined a cluster."""
-        postings, learned = self._lookup.postings, rule is Rule.LEARNED
+        postings, learned = self._lookup.postings, found_by is FoundBy.LEARNED
         postings.note(query.one_off, slot, ready, is_live, outside=not learned)
         if learned:
             postings.note_together(query.one_off, slot, known, ready, is_live)
@@ -510,7 +520,7 @@ class MemoryIndex:
     def _live_until_us(self, cluster: _Cluster) -> int:
         return self._windows.expires_us(cluster.slot.opened_us, cluster.last_us)
 
-    def _join(self, query: Query, cluster: _Cluster, rule: Rule) -> Resolution:
+    def _join(self, query: Query, cluster: _Cluster, found_by: FoundBy) -> Resolution:
         self._see(cluster, query.last_us)
         slot = cluster.slot
         return Resolution(
@@ -520,7 +530,7 @@ class MemoryIndex:
             slot.opened_us,
             cluster.last_us,
             not cluster.provisional,
-            rule,
+            found_by,
         )
 
     def _open_cluster(self, identity: int, query: Query, now_us: int) -> Resolution:
@@ -529,7 +539,7 @@ class MemoryIndex:
             # Opened under this position before: its window has passed, its final summary waits, or
             # the text is another one (the topic was created again, the file rewritten).
             self._reopen(former, query)
-            return self._join(query, former, Rule.NEW)
+            return self._join(query, former, FoundBy.NEW)
         if self._cap_waiting and self.waiting > max_waiting(self._limits.max_clusters):
             raise IndexFull(too_many_wait(self.waiting))
         cluster = _Cluster(
@@ -543,7 +553,12 @@ class MemoryIndex:
         self._queue_closing(cluster)
         # As `_join` would answer, at less cost.
         return Resolution(
-            identity, 0, new=True, opened_us=query.first_us, last_us=query.last_us, rule=Rule.NEW
+            identity,
+            0,
+            new=True,
+            opened_us=query.first_us,
+            last_us=query.last_us,
+            found_by=FoundBy.NEW,
         )
 
     def _add_slot(self, identity: int, query: Query) -> Slot:

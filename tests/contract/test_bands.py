@@ -9,7 +9,7 @@ import pytest
 from stream_dedup.fingerprint.bands import BANDS, CROWD, KEY_BYTES, MAX_VERIFIED
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.index.redis.store import RedisIndex
-from stream_dedup.model import Position, Rule
+from stream_dedup.model import FoundBy, Position
 from stream_dedup.tables.sketches import reference_jaccard
 from tests.contract.driver import (
     ADAPTERS,
@@ -71,7 +71,7 @@ def test_one_key_in_common_is_near_enough(begin: Start, shared: int) -> None:
     (answer,) = index.resolve(asked(1, second, WORDS))
     if shared:
         assert (answer.cluster, answer.distance) == (opened.cluster, BANDS - shared)
-        assert answer.rule is Rule.FINGERPRINT
+        assert answer.found_by is FoundBy.FINGERPRINT
     else:
         assert answer.new
 

@@ -41,7 +41,7 @@ from stream_dedup.fingerprint.one_off import ALL_GAPS, Keys, WordSlot, pack, pat
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Query, Resolution
 from stream_dedup.index.redis.layouts import NO_TIME_US
 from stream_dedup.index.redis.spread_store import SpreadIndex
-from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
+from stream_dedup.model import Closing, Decision, FoundBy, Kind, Partition, Position, Summary
 from stream_dedup.tables import sketches
 from tests.contract.driver import (
     ADAPTERS,
@@ -305,11 +305,11 @@ class Model:
             while (self.of(root) or Cluster(0, query, 0, 0, 0, 0, closing=Closing.ENDED)).closing:
                 root = self.roots[root]
             if root != answer.cluster:
-                answers[row] = self.join(self.open_one(root), query, Rule.LEARNED)
+                answers[row] = self.join(self.open_one(root), query, FoundBy.LEARNED)
         answers = [each._replace(learned=self.open_one(each.cluster).learned) for each in answers]
         shown: list[tuple[str, object]] = []
         for query, answer in zip(queries, answers, strict=True):
-            if answer.new and answer.rule is Rule.NEW and query.one_off:
+            if answer.new and answer.found_by is FoundBy.NEW and query.one_off:
                 combination = self.openings.add(query.group, query.one_off, query.first_us)
                 own, keys = self.of(self.identify(query)), unpack(query.one_off)
                 left = query.group, left_key(keys, combination)
@@ -326,11 +326,11 @@ class Model:
         identity = self.identify(query)
         own = self.of(identity)
         if own and own.takes(query) and own.query.fingerprint == query.fingerprint:
-            return self.join(own, query, Rule.NEW)
+            return self.join(own, query, FoundBy.NEW)
         named = self.by_name(query, identity)
         if named is not None and named.takes(query):
-            return self.join(named, query, Rule.EXACT)
-        rule, found = Rule.WORDS, None
+            return self.join(named, query, FoundBy.EXACT)
+        found_by, found = FoundBy.WORDS, None
         merging: list[int] = []
         ready: list[WordSlot] = []
         alike: dict[int, int] = {}
@@ -344,27 +344,27 @@ class Model:
                 root = self.merge([*merging, found.identity])
                 root.learned |= alike.get(root.identity, 0)
                 self.name(root, query, searchable=False)
-                answer = self.join(root, query, Rule.LEARNED)
+                answer = self.join(root, query, FoundBy.LEARNED)
                 for slot in ready:
                     self.learn(query, slot, root.identity, shown=root.identity in alike)
                 if root.identity in alike:
                     self.note_together(query, keys, together, root)
                 return answer
         if not found and query.near:
-            rule = Rule.FINGERPRINT
+            found_by = FoundBy.FINGERPRINT
             best = min(filter(None, (self.fit(c, query) for c in self.clusters)), default=None)
             found = self.open_one(best[-1]) if best else None
         if merging:
-            rule = rule if found else Rule.LEARNED
+            found_by = found_by if found else FoundBy.LEARNED
             found = self.merge([*merging, found.identity] if found else merging)
             found.learned |= alike.get(found.identity, 0)
         if found:
-            self.name(found, query, searchable=rule is Rule.FINGERPRINT)
-            answer = self.join(found, query, rule)
+            self.name(found, query, searchable=found_by is FoundBy.FINGERPRINT)
+            answer = self.join(found, query, found_by)
         else:
             answer = self.open(own, identity, query, now_us)
         if query.one_off:
-            outside = bool(found) and rule is not Rule.LEARNED
+            outside = bool(found) and found_by is not FoundBy.LEARNED
             shown = not found or answer.cluster in alike
             self.note(
                 query, keys, ready, answer.cluster, first=not found, outside=outside, shown=shown
@@ -372,7 +372,7 @@ class Model:
             if not found:
                 for combination in [*together][:MAX_ASSUMED]:
                     self.note_beside(query, keys, combination, answer.cluster)
-            elif rule is Rule.LEARNED and found.identity in alike:
+            elif found_by is FoundBy.LEARNED and found.identity in alike:
                 self.note_together(query, keys, together, found)
         return answer
 
@@ -422,7 +422,7 @@ class Model:
         self.names[query.group, query.exact] = own.identity
         own.names.append((query.group, query.exact))
         own.fingerprints += [query.fingerprint] * query.near
-        return self.join(own, query, Rule.NEW)
+        return self.join(own, query, FoundBy.NEW)
 
     def fit(self, cluster: Cluster, query: Query) -> tuple[float, int, int, int] | None:
         """How well a cluster fits, least best; None if not at all."""
@@ -443,13 +443,13 @@ class Model:
             return bands.differing_keys(one, other)
         return (one ^ other).bit_count()
 
-    def join(self, cluster: Cluster, query: Query, rule: Rule) -> Resolution:
+    def join(self, cluster: Cluster, query: Query, found_by: FoundBy) -> Resolution:
         cluster.last_us = max(cluster.last_us, query.last_us)
         new = cluster.identity == self.identify(query)
         recorded = not cluster.provisional
         distance = self.distance(cluster.query.fingerprint, query.fingerprint)
         return Resolution(
-            cluster.identity, distance, new, cluster.opened_us, cluster.last_us, recorded, rule
+            cluster.identity, distance, new, cluster.opened_us, cluster.last_us, recorded, found_by
         )
 
     def name(self, cluster: Cluster, query: Query, *, searchable: bool) -> None:

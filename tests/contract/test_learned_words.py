@@ -19,7 +19,7 @@ from stream_dedup.fingerprint.hashing import mix
 from stream_dedup.fingerprint.one_off import pack, pattern_keys
 from stream_dedup.index.base import ClusterDelta, Limits, Query, Resolution
 from stream_dedup.index.redis import namespace
-from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
+from stream_dedup.model import Closing, Decision, FoundBy, Kind, Partition, Position, Summary
 from tests.contract.driver import ADAPTERS, HERE, START_US, THERE, Driver, S, Setup, delta
 from tests.effort import scaled
 
@@ -108,7 +108,9 @@ def late(query: Query, at_us: int) -> Query:
 def test_fewer_words_around_want_more_values(start: Start, line: str, wanted: int) -> None:
     index = start(recipe=LEARNS)
     answers = [add(index, n, line.format(f"name{n}"), n) for n in range(wanted + 2)]
-    assert [answer.rule for answer in answers] == [Rule.NEW] * (wanted - 1) + [Rule.LEARNED] * 3
+    assert [answer.found_by for answer in answers] == [FoundBy.NEW] * (wanted - 1) + [
+        FoundBy.LEARNED
+    ] * 3
     assert {answer.cluster for answer in answers[wanted - 1 :]} == {answers[0].cluster}
     closed = finals(index)
     merged = [one for one in closed.values() if one.closing is Closing.MERGED]
@@ -136,9 +138,9 @@ def test_a_line_that_fits_two_patterns_merges_them(start: Start) -> None:
     for bucket in BUCKETS[1:]:
         by_bucket = add(index, next(offset), put("gina", bucket))
     assert by_user.cluster != by_bucket.cluster
-    assert (by_user.rule, by_bucket.rule) == (Rule.LEARNED, Rule.LEARNED)
+    assert (by_user.found_by, by_bucket.found_by) == (FoundBy.LEARNED, FoundBy.LEARNED)
     both = add(index, next(offset), put("gina", "logs"), 1)
-    assert (both.cluster, both.rule) == (by_user.cluster, Rule.LEARNED)
+    assert (both.cluster, both.found_by) == (by_user.cluster, FoundBy.LEARNED)
     assert add(index, next(offset), put("gina", "music"), 2).cluster == by_user.cluster
     assert add(index, next(offset), put("hugo", "logs"), 2).cluster == by_user.cluster
     closed = finals(index)
@@ -154,7 +156,7 @@ def test_a_line_of_a_known_variable_completes_another_place(start: Start) -> Non
         waiting = add(index, next(offset), put("gina", bucket))
     for name in NAMES[:5]:
         by_user = add(index, next(offset), put(name, "logs"), 1)
-    assert waiting.rule is Rule.NEW
+    assert waiting.found_by is FoundBy.NEW
     add(index, next(offset), put("gina", "logs"), 2)  # the fifth bucket
     root = add(index, next(offset), put("gina", "images"), 3)
     assert add(index, next(offset), put("gina", "music"), 3).cluster == root.cluster
@@ -183,7 +185,7 @@ def test_a_cluster_of_another_variable_is_no_value(start: Start) -> None:
     others = [add(index, next(offset), upload(name, "logs")) for name in NAMES[1:5]]
     assert all(answer.new for answer in others)  # with that of alice the fifth user
     fifth = add(index, next(offset), upload("frank", "logs"))
-    assert (fifth.cluster, fifth.rule) == (others[0].cluster, Rule.LEARNED)
+    assert (fifth.cluster, fifth.found_by) == (others[0].cluster, FoundBy.LEARNED)
     learned = {one.cluster: one.learned for one in finals(index).values()}
     assert (learned[by_bucket.cluster], learned[fifth.cluster]) == (1 << 6, 1 << 1)
 
@@ -194,7 +196,7 @@ def test_a_line_of_a_known_variable_notes_no_values(start: Start) -> None:
         root = add(index, n, upload(name, "logs"))
     for n, bucket in enumerate(BUCKETS[1:5]):
         other = add(index, 10 + n, upload("gina", bucket))  # four, and "logs" of the root
-    assert other.rule is Rule.NEW
+    assert other.found_by is FoundBy.NEW
     assert root.cluster != other.cluster
 
 
@@ -202,13 +204,13 @@ def test_a_word_in_the_place_of_a_placeholder_is_the_same_cluster(start: Start) 
     index = start(recipe=LEARNS)
     masked = add(index, 0, "connection # refused")
     word = add(index, 1, "connection localhost refused")
-    assert (masked.rule, word.rule) == (Rule.NEW, Rule.NEW)  # two words in common
+    assert (masked.found_by, word.found_by) == (FoundBy.NEW, FoundBy.NEW)  # two words in common
     masked = add(index, 2, "new connection from # refused")
     word = add(index, 3, "new connection from localhost refused")
-    assert (word.cluster, word.rule) == (masked.cluster, Rule.WORDS)
+    assert (word.cluster, word.found_by) == (masked.cluster, FoundBy.WORDS)
     word = add(index, 4, "lost the connection to localhost")  # at the end, the word first
     masked = add(index, 5, "lost the connection to #")
-    assert (masked.cluster, masked.rule) == (word.cluster, Rule.WORDS)
+    assert (masked.cluster, masked.found_by) == (word.cluster, FoundBy.WORDS)
 
 
 def test_a_placeholder_elsewhere_is_not_in_its_place(start: Start) -> None:
@@ -242,7 +244,11 @@ def test_six_other_words_let_a_word_be_missing(start: Start) -> None:
     more = add(index, 1, "connection to server was closed by the peer")
     less = add(index, 2, "connection to server closed by peer")
     assert [more.cluster, less.cluster] == [first.cluster] * 2
-    assert [first.rule, more.rule, less.rule] == [Rule.NEW, Rule.WORDS, Rule.WORDS]
+    assert [first.found_by, more.found_by, less.found_by] == [
+        FoundBy.NEW,
+        FoundBy.WORDS,
+        FoundBy.WORDS,
+    ]
     assert add(index, 3, "connection server closed by peer").new  # five
 
 
@@ -271,7 +277,7 @@ def test_a_word_that_may_be_missing_may_be_another(start: Start) -> None:
     another = add(index, 3, "invalid user carol from the host", 3)
     elsewhere = add(index, 4, "invalid user # from the new host", 4)
     assert shorter.cluster == another.cluster == first.cluster
-    assert another.rule == Rule.WORDS
+    assert another.found_by == FoundBy.WORDS
     assert len({first.cluster, other.cluster, elsewhere.cluster}) == 3
 
 
@@ -288,7 +294,7 @@ def test_words_of_a_near_line_of_one_call_lead_to_its_cluster(start: Start) -> N
     first = asked(0, "alpha beta gamma delta epsilon zeta eta theta")
     near = asked(1, "alpha beta gamma delta epsilon one two theta")
     opening, joining = index.resolve(first, near._replace(fingerprint=first.fingerprint ^ 1))
-    assert (joining.cluster, joining.rule) == (opening.cluster, Rule.FINGERPRINT)
+    assert (joining.cluster, joining.found_by) == (opening.cluster, FoundBy.FINGERPRINT)
     assert index.count(1, delta(opening, 2)) == frozenset()
     line = "alpha beta gamma delta epsilon {} two theta"
     others = [add(index, 2 + n, line.format(name)).cluster for n, name in enumerate(NAMES[:4])]
@@ -310,7 +316,7 @@ def test_of_a_repeated_word_the_first_one_is_not_missing(start: Start) -> None:
     index = start(recipe=LEARNS)
     first = add(index, 0, "retry retry of the upload to storage gave up")
     less = add(index, 1, "retry of the upload to storage gave up")
-    assert (less.cluster, less.rule) == (first.cluster, Rule.WORDS)
+    assert (less.cluster, less.found_by) == (first.cluster, FoundBy.WORDS)
     assert [s.learned for s in finals(index).values()] == [1 << 1]
 
 
@@ -324,7 +330,7 @@ def test_the_first_word_is_never_missing(start: Start) -> None:
 def test_another_word_is_another_cluster_at_first(start: Start) -> None:
     index = start(recipe=LEARNS)
     answers = [add(index, n, session(name)) for n, name in enumerate(NAMES[:4])]
-    assert [answer.rule for answer in answers] == [Rule.NEW] * 4
+    assert [answer.found_by for answer in answers] == [FoundBy.NEW] * 4
 
 
 def test_equal_words_with_other_placeholders_are_one_cluster(start: Start) -> None:
@@ -332,7 +338,7 @@ def test_equal_words_with_other_placeholders_are_one_cluster(start: Start) -> No
     first, second = index.resolve(
         asked(0, session("alice")), asked(1, session("alice"), variables="7")
     )
-    assert (second.cluster, second.rule) == (first.cluster, Rule.WORDS)
+    assert (second.cluster, second.found_by) == (first.cluster, FoundBy.WORDS)
 
 
 def test_groups_learn_apart(start: Start) -> None:
@@ -363,7 +369,7 @@ def both_learned(
         add(index, next(offset), line(name, "logs"), at_s)
     for n in range(10):
         root = add(index, next(offset), line(f"user{n}", f"bucket{n}"), at_s)
-    assert root.rule is Rule.LEARNED
+    assert root.found_by is FoundBy.LEARNED
     return root
 
 
@@ -373,7 +379,7 @@ def test_a_line_new_in_two_learned_words_joins(start: Start) -> None:
     new = add(index, next(offset), upload("zoe", "music"))
     again = add(index, next(offset), upload("yan", "films"))
     assert [new.cluster, again.cluster] == [root.cluster] * 2
-    assert [new.rule, again.rule] == [Rule.LEARNED] * 2
+    assert [new.found_by, again.found_by] == [FoundBy.LEARNED] * 2
     assert new.learned == 1 << 1 | 1 << 6
 
 
@@ -406,7 +412,7 @@ def test_few_words_left_say_too_little(start: Start) -> None:
         add(index, next(offset), f"move name{n} quickly home")
     for n in range(10):
         root = add(index, next(offset), f"move name0 quickly place{n}")
-    assert root.rule is Rule.LEARNED
+    assert root.found_by is FoundBy.LEARNED
     assert add(index, next(offset), "move zoe quickly elsewhere").new
 
 
@@ -417,7 +423,7 @@ def test_each_value_with_another_is_learned_from_twice_as_many(start: Start) -> 
     opened = [add(index, next(offset), upload(f"user{n}", f"bucket{n}")) for n in range(12)]
     # Nine buckets of as many users, and the line that was the first, have ten values each.
     assert [answer.new for answer in opened] == [True] * 9 + [False] * 3
-    assert opened[-1].rule is Rule.LEARNED
+    assert opened[-1].found_by is FoundBy.LEARNED
     assert add(index, next(offset), upload("zoe", "logs")).cluster == opened[-1].cluster
 
 
@@ -468,7 +474,7 @@ def test_values_do_not_follow_a_cluster_that_merges(start: Start) -> None:
     for verb in ("copied", "moved", "listed", "shared"):
         for name in NAMES[:5]:
             root = add(index, next(offset), f"user {name} {verb} a file")
-        assert root.rule is Rule.LEARNED
+        assert root.found_by is FoundBy.LEARNED
     assert add(index, next(offset), "user carol tagged a file").new  # a fifth verb of hers
 
 
@@ -517,7 +523,7 @@ def test_assigned_words_vary_together_with_others(start: Start) -> None:
     for n in range(10):
         root = login(f"host{n}", f"tty{n}", f"user{n}")
     new = login("bern", "console", "zoe")
-    assert (new.cluster, new.rule) == (root.cluster, Rule.LEARNED)
+    assert (new.cluster, new.found_by) == (root.cluster, FoundBy.LEARNED)
 
 
 def test_what_varies_together_is_forgotten_with_its_cluster(start: Start) -> None:
@@ -555,7 +561,7 @@ def test_lines_of_three_words_that_are_always_new_join(start: Start) -> None:
     assert 30 <= opened < 150
     last = answers[-1]
     assert [answer.cluster for answer in answers[opened:]] == [last.cluster] * (200 - opened)
-    assert (last.rule, last.learned) == (Rule.LEARNED, 1 << 1 | 1 << 5 | 1 << 8)
+    assert (last.found_by, last.learned) == (FoundBy.LEARNED, 1 << 1 | 1 << 5 | 1 << 8)
     (again,) = index.resolve(asked(opened - 1, lines[opened - 1], opened - 1))
     assert (again.cluster, again.new, again.learned) == (last.cluster, True, last.learned)
     assert add(index, 200, "task x canceled by worker y of scheduler z", 201).new
@@ -733,7 +739,11 @@ def test_the_fifth_value_of_a_slot_merges_its_clusters(start: Start) -> None:
     later = add(index, 5, session("frank"), 5)
     again = add(index, 6, session("dave"), 6)
     assert [fifth.cluster, later.cluster, again.cluster] == [answers[0].cluster] * 3
-    assert [fifth.rule, later.rule, again.rule] == [Rule.LEARNED, Rule.LEARNED, Rule.EXACT]
+    assert [fifth.found_by, later.found_by, again.found_by] == [
+        FoundBy.LEARNED,
+        FoundBy.LEARNED,
+        FoundBy.EXACT,
+    ]
     assert index.size().clusters == 1
 
 
@@ -842,7 +852,7 @@ def test_an_opening_that_merges_may_open_again_in_the_same_call(start: Start) ->
         asked(4, session("dave"), 5),
     )
     assert again.new
-    assert (stale.cluster, stale.rule) == (root.cluster, Rule.LEARNED)
+    assert (stale.cluster, stale.found_by) == (root.cluster, FoundBy.LEARNED)
 
 
 def test_the_journal_keeps_the_decision_of_a_merged_opening(start: Start) -> None:
@@ -877,7 +887,7 @@ def test_aliases_of_a_merged_cluster_lead_to_the_root(start: Start) -> None:
     root = add(index, 5, line.format("#", "erin"), 5)
     (again,) = index.resolve(asked(6, line.format("today", "bob"), 6))
     assert alias.cluster != root.cluster
-    assert (again.cluster, again.rule) == (root.cluster, Rule.EXACT)
+    assert (again.cluster, again.found_by) == (root.cluster, FoundBy.EXACT)
 
 
 # ---------------------------------------------------------------- merging what has closed
@@ -1096,8 +1106,8 @@ def test_a_slot_learned_past_its_window_is_learned_again(start: Start) -> None:
     index.resolve(*(asked(n, session(name)) for n, name in enumerate(NAMES[:5])))
     later = [asked(100 + n, session(f"new-{name}"), PAST_S) for n, name in enumerate(NAMES)]
     first_four, others = index.resolve(*later[:4]), index.resolve(*later[4:])
-    assert [answer.rule for answer in first_four] == [Rule.NEW] * 4
-    assert [answer.rule for answer in others] == [Rule.LEARNED] * 3
+    assert [answer.found_by for answer in first_four] == [FoundBy.NEW] * 4
+    assert [answer.found_by for answer in others] == [FoundBy.LEARNED] * 3
 
 
 def test_values_past_their_window_leave_a_full_list(start: Start) -> None:
@@ -1106,7 +1116,7 @@ def test_values_past_their_window_leave_a_full_list(start: Start) -> None:
     for place in range(MAX_POSTINGS // 4):
         lines = [" ".join([*words[:place], value, *words[place:]]) for value in NAMES[:4]]
         answers = index.resolve(*(asked(place * 4 + n, line) for n, line in enumerate(lines)))
-        assert [answer.rule for answer in answers] == [Rule.NEW] * 4
+        assert [answer.found_by for answer in answers] == [FoundBy.NEW] * 4
     lines = [" ".join([*words[:18], value, *words[18:]]) for value in NAMES[:5]]
     answers = index.resolve(*(asked(900 + n, line, PAST_S) for n, line in enumerate(lines)))
     assert {answer.cluster for answer in answers} == {answers[0].cluster}
@@ -1153,7 +1163,7 @@ def test_a_cluster_of_too_few_words_has_no_searchable_alias(start: Start) -> Non
     found = found._replace(fingerprint=last.fingerprint ^ 1, sketch=last.sketch)
     index.resolve(found, *(asked(n + 2, f"{name} {words}") for n, name in enumerate(NAMES[:4])))
     (answer,) = index.resolve(last)
-    assert (answer.cluster, answer.rule) == (few.cluster, Rule.FINGERPRINT)
+    assert (answer.cluster, answer.found_by) == (few.cluster, FoundBy.FINGERPRINT)
     other = asked(7, "user closed session for session")
     (answer,) = index.resolve(other._replace(fingerprint=last.fingerprint ^ 2))
     assert answer.new

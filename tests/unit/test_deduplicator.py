@@ -18,7 +18,7 @@ from stream_dedup.deduplicator import MAX_PART_EVENTS, Deduplicator
 from stream_dedup.errors import IndexFull
 from stream_dedup.features.recipe import load_recipe, replace
 from stream_dedup.index.base import MIN_WAITING, Limits
-from stream_dedup.model import Batch, Closing, Decision, Kind, Partition, Rule, Summary
+from stream_dedup.model import Batch, Closing, Decision, FoundBy, Kind, Partition, Summary
 from stream_dedup.testing import assert_counts_add_up
 
 S = 1_000_000
@@ -364,7 +364,7 @@ def test_patterns_that_were_not_known_are_counted_by_rule() -> None:
     dedup = learning()
     logins = [f"login from {host} was refused" for host in ("10.0.0.1", "localhost")]
     dedup.process([*SESSIONS, *logins, SESSIONS[0]])
-    assert dedup.counts.rules == {Rule.NEW: 2, Rule.LEARNED: 5, Rule.WORDS: 1}
+    assert dedup.counts.rules == {FoundBy.NEW: 2, FoundBy.LEARNED: 5, FoundBy.WORDS: 1}
 
 
 def test_parameters_are_the_values_of_an_events_variables() -> None:

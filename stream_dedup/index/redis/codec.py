@@ -24,7 +24,7 @@ from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
 from stream_dedup.index.base import VARIANT_MARK, ClusterDelta, Query, Resolution, opened_id
 from stream_dedup.index.redis import layouts, one_off
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, source_name
-from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
+from stream_dedup.model import Closing, Decision, FoundBy, Kind, Partition, Position, Summary
 from stream_dedup.native import extension
 from stream_dedup.rules.keeping import Kept
 from stream_dedup.tables.entries import Entries, Row, make_entries
@@ -38,7 +38,7 @@ CLOSINGS = {
     layouts.ENDED: Closing.ENDED,
     layouts.MERGED: Closing.MERGED,
 }
-RULES = tuple(Rule)
+_FOUND_BY = tuple(FoundBy)
 """By their numbers in a resolution."""
 
 _TEXT_LENGTHS = [struct.Struct(f"<{code}") for code in layouts.CLUSTER_TEXTS.values()]
@@ -134,8 +134,10 @@ def unpack_resolutions(
     unpacked = layouts.RESOLUTION.struct.iter_unpack(packed)
     for cluster, opened_us, last_us, distance, flags, learned in unpacked:
         new, recorded = bool(flags & layouts.NEW), bool(flags & layouts.RECORDED_BEFORE)
-        rule, times = RULES[flags // layouts.RULE], (int(opened_us), int(last_us))
-        resolutions.append(Resolution(cluster, distance, new, *times, recorded, rule, int(learned)))
+        found_by, times = _FOUND_BY[flags // layouts.FOUND_BY], (int(opened_us), int(last_us))
+        resolutions.append(
+            Resolution(cluster, distance, new, *times, recorded, found_by, int(learned))
+        )
         opened = new and not distance
         inserted.append((cluster, opened) if flags & layouts.INSERTED else None)
     return resolutions, inserted

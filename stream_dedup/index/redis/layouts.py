@@ -273,7 +273,7 @@ SETTINGS = Layout(
 )
 """The caller's clock, windows, summaries and limits."""
 
-RULES = Layout(
+MATCHING = Layout(
     "<",
     k="d",
     jaccard="d",
@@ -328,12 +328,12 @@ they are `MIRRORED`."""
 RESOLUTION = Layout(">", id="Q", opened_us="d", last_us="d", distance="B", flags="B", learned="d")
 """The answer to a query."""
 
-NEW, RECORDED_BEFORE, INSERTED, RULE = 1, 2, 4, 8
+NEW, RECORDED_BEFORE, INSERTED, FOUND_BY = 1, 2, 4, 8
 """Flags of a resolution: the event is the representative; the cluster's opening was recorded
-before; the query's fingerprint was inserted. And so many times the number of its rule."""
+before; the query's fingerprint was inserted. And so many times the number of how it was found."""
 
 BY_EXACT, BY_LEARNED, BY_WORDS, BY_FINGERPRINT, BY_OPENING = range(5)
-"""Rules: `model.Rule`, in that order."""
+"""How a cluster was found: `model.FoundBy`, in that order."""
 
 MIRROR_STATE = Layout("<", known="B", number="d", entries="d", last=f"{CALL_NAME_BYTES}s")
 """Whether the calls that the caller has seen are known; number of the last call that inserted,

@@ -94,15 +94,15 @@ def _slices(entries: int, most: int) -> int:
     return min(1 << max(0, (entries - 1) // most).bit_length(), MAX_SLICES)
 
 
-def pack_rules(
+def pack_matching(
     recipe: Recipe,
     layout: NamespaceLayout,
     limits: Limits,
     entries: Entries,
     search_work: int = 0,
 ) -> bytes:
-    """Pack what counts as near; see `layouts.RULES`."""
-    return layouts.RULES.struct.pack(
+    """Pack what counts as near; see `layouts.MATCHING`."""
+    return layouts.MATCHING.struct.pack(
         layout.k,
         recipe.match.jaccard,
         recipe.match.aliases,

@@ -27,7 +27,7 @@ from stream_dedup.index.redis.mirror import (
     read_tables,
     read_wanted,
 )
-from stream_dedup.index.redis.namespace import CALL_WORK, pack_rules
+from stream_dedup.index.redis.namespace import CALL_WORK, pack_matching
 from stream_dedup.index.redis.runner import ScriptRunner
 from stream_dedup.index.redis.scripts import Argument
 from stream_dedup.tables.permutation import Layout
@@ -125,7 +125,7 @@ class Resolver:
         tables = layout.table_layout.tables
         self._insert_work, self._search_work = INSERT_WORK * tables, 3 * tables + 14
         limits = replace(limits, max_verified=most_verified)
-        self._rules = pack_rules(recipe, layout, limits, packer.entries, search_work)
+        self._matching = pack_matching(recipe, layout, limits, packer.entries, search_work)
 
     @property
     def mirrored(self) -> int:
@@ -193,7 +193,7 @@ class Resolver:
         while len(answers) < len(queries):
             left = queries[len(answers) : len(answers) + MERGED_AT_ONCE]
             keys, packed, patterns = self._packer.queries(shard, left, [b""] * len(left))
-            arguments: list[Argument] = [settings, self._rules, b"", b"", packed, patterns]
+            arguments: list[Argument] = [settings, self._matching, b"", b"", packed, patterns]
             answer = await self._runner.run(
                 shard, scripts.MERGE_FITTING, [shard.meta, *keys], arguments
             )
@@ -209,14 +209,14 @@ class Resolver:
             IndexReset, IndexUnavailable, IndexRefused: see `ScriptRunner.run`.
         """
         keys, packed, patterns = self._packer.queries(shard, [query], [b""])
-        arguments: list[Argument] = [settings, self._rules, combination, b"", packed, patterns]
+        arguments: list[Argument] = [settings, self._matching, combination, b"", packed, patterns]
         await self._runner.run(shard, scripts.COMBINE, [shard.meta, *keys], arguments)
 
     def _arguments(
         self, settings: bytes, call: Call, packed: bytes, patterns: bytes
     ) -> list[Argument]:
         """The arguments of an attempt."""
-        return [settings, self._rules, call.attempt(), call.seen, packed, patterns]
+        return [settings, self._matching, call.attempt(), call.seen, packed, patterns]
 
     def _pack(
         self, shard: ShardKeys, queries: Sequence[Query], call: Call

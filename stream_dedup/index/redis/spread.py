@@ -33,7 +33,7 @@ from stream_dedup.index.redis.calls import gather_all
 from stream_dedup.index.redis.client import Arguments, RedisClient
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.keys import NamespaceLayout
-from stream_dedup.index.redis.namespace import CALL_WORK, pack_rules
+from stream_dedup.index.redis.namespace import CALL_WORK, pack_matching
 from stream_dedup.index.redis.runner import ScriptRunner
 from stream_dedup.index.redis.scripts import Argument, Script
 from stream_dedup.index.redis.steps import Steps
@@ -155,7 +155,7 @@ class SpreadClusters:
         self._max_verified = limits.max_verified
         self._namespace = namespace
         self._script = script
-        self._rules = pack_rules(recipe, layout, limits, packer.entries)
+        self._matching = pack_matching(recipe, layout, limits, packer.entries)
 
     def identity(self, query: Query) -> int:
         """Return the id of the cluster that a query would open."""
@@ -225,7 +225,7 @@ class SpreadClusters:
                 # The keys stay: a `Begin` under another ticket is of the same cluster.
                 requests[:] = self._again(call, requests)
                 _, packed = steps.pack(self._packer.shards[number], requests)
-            return [given.settings, self._rules, *packed]
+            return [given.settings, self._matching, *packed]
 
         answers = await self._run(number, keys, of_attempt, given)
         for request, answer in zip(requests, answers, strict=False):
@@ -257,7 +257,7 @@ class SpreadClusters:
     async def _send_all(self, number: int, requests: list[Request], given: _Given) -> None:
         while requests:
             keys, packed = self.steps.pack(self._packer.shards[number], _first(requests))
-            arguments: list[Argument] = [given.settings, self._rules, *packed]
+            arguments: list[Argument] = [given.settings, self._matching, *packed]
             answers = await self._run(number, keys, arguments, given, scripts.REMOVING_STEPS)
             requests = requests[len(answers) :]
 

@@ -144,9 +144,9 @@ class SpreadIndex(RedisIndex):
                 found.opened_us,
                 found.last_us,
                 found.recorded,
-                rule,
+                found_by,
             )
-            for found, opened, rule in await self.clusters.resolve(queries, now_us)
+            for found, opened, found_by in await self.clusters.resolve(queries, now_us)
         ]
 
     # ------------------------------------------------------------ counting

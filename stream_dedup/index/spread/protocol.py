@@ -33,7 +33,7 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.simhash import distance
 from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
 from stream_dedup.index.base import Query
-from stream_dedup.model import Rule
+from stream_dedup.model import FoundBy
 from stream_dedup.tables.permutation import Layout
 
 EXACT = -1
@@ -127,12 +127,12 @@ class Answered(NamedTuple):
     Attributes:
         found: the cluster.
         opened: whether it was opened for the query's event, now or before.
-        rule: how it was found.
+        found_by: how it was found.
     """
 
     found: Found
     opened: bool
-    rule: Rule
+    found_by: FoundBy
 
 
 class Neighbour(NamedTuple):
@@ -343,7 +343,7 @@ class _Row:
         complete: whether all of them were inserted, so that it may open.
         answer: the cluster.
         opened: whether it was opened for the query.
-        rule: how it was found.
+        found_by: how it was found.
     """
 
     query: Query
@@ -362,7 +362,7 @@ class _Row:
     complete: bool = False
     answer: Found | None = None
     opened: bool = False
-    rule: Rule = Rule.NEW
+    found_by: FoundBy = FoundBy.NEW
 
 
 class Call:
@@ -433,7 +433,7 @@ class Call:
         answers = []
         for row in self._rows:
             assert row.answer is not None
-            answers.append(Answered(row.answer, row.opened, row.rule))
+            answers.append(Answered(row.answer, row.opened, row.found_by))
         return answers
 
     def requests(self) -> list[Request]:
@@ -504,11 +504,13 @@ class Call:
             case ((Begin() | Open() | Join()), Found() as found):
                 row.answer, row.opened = found, found.entry.identity == row.entry.identity
                 if isinstance(request, Join):
-                    row.rule = Rule.EXACT if found.entry in row.named else Rule.FINGERPRINT
+                    row.found_by = (
+                        FoundBy.EXACT if found.entry in row.named else FoundBy.FINGERPRINT
+                    )
                 else:
                     # Another text at its position may have opened it before.
                     its_own = row.opened and not found.distance
-                    row.rule = Rule.NEW if its_own else Rule.EXACT
+                    row.found_by = FoundBy.NEW if its_own else FoundBy.EXACT
             case Open(), Answer.FULL:
                 self.full = True
             case Begin(), list() as neighbours:

@@ -123,9 +123,9 @@ class MetricsReporter:
         for reason, value in counts.passed.items():
             more = value - before.passed.get(reason, 0)
             metrics.add("passed_total", more, pipeline=name, reason=reason)
-        for rule, value in counts.rules.items():
-            more = value - before.rules.get(rule, 0)
-            metrics.add("matches_total", more, pipeline=name, rule=rule)
+        for found_by, value in counts.rules.items():
+            more = value - before.rules.get(found_by, 0)
+            metrics.add("matches_total", more, pipeline=name, rule=found_by)
         hits = counts.events - passed - counts.asked
         hits_before = before.events - passed_before - before.asked
         metrics.add("near_cache_hits_total", max(0, hits - hits_before), pipeline=name)

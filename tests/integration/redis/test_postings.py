@@ -19,7 +19,7 @@ from stream_dedup.index.redis.layouts import KEY_BYTES, POSTING
 from stream_dedup.index.redis.maintenance import Maintenance
 from stream_dedup.index.redis.namespace import CALL_WORK
 from stream_dedup.index.redis.store import RedisIndex
-from stream_dedup.model import Partition, Rule
+from stream_dedup.model import FoundBy, Partition
 from tests.contract.driver import HERE, START_US, THERE, S
 from tests.contract.test_learned_words import LEARNS, PAST_S, asked
 from tests.services.redis import RedisServer
@@ -75,7 +75,8 @@ async def merged_by(
         part = enumerate(lines[first : first + 48], first)
         queries = [asked(offset, each, variables=f"{offset}") for offset, each in part]
         assert all(
-            answer.rule is not Rule.EXACT for answer in await index.resolve(queries, START_US)
+            answer.found_by is not FoundBy.EXACT
+            for answer in await index.resolve(queries, START_US)
         )
     clusters, called = (await index.size()).clusters, commands(redis)
     (answer,) = await index.resolve([asked(10_000, line)], START_US)
@@ -308,7 +309,7 @@ def test_values_of_clusters_not_purged_yet_take_no_room(
             return bob, dave
 
     bob, dave = asyncio.run(learned())
-    assert (dave.cluster, dave.rule) == (bob.cluster, Rule.LEARNED)
+    assert (dave.cluster, dave.found_by) == (bob.cluster, FoundBy.LEARNED)
 
 
 def test_purging_postings_keeps_within_the_work_of_a_call(make_redis: MakeRedis) -> None:

@@ -114,7 +114,7 @@ async def ask(clusters: SpreadClusters, number: int, asked: Sequence[Request]) -
     keys, packed = clusters.steps.pack(clusters._packer.shards[number], asked)
     runner = clusters._runner
     given = _Given(runner.settings(START_US), tuple(runner.incarnations))
-    arguments = [given.settings, clusters._rules, *packed]
+    arguments = [given.settings, clusters._matching, *packed]
     answers = await clusters._run(number, keys, arguments, given)
     return [clusters.steps.unpack(answer) for answer in answers]
 

@@ -13,7 +13,7 @@ from stream_dedup.fingerprint.hashing import mix
 from stream_dedup.fingerprint.one_off import pack, pattern_keys, sequence_key
 from stream_dedup.index.base import Query
 from stream_dedup.index.memory import LazyHeap, MemoryIndex
-from stream_dedup.model import Position, Rule
+from stream_dedup.model import FoundBy, Position
 from tests.contract.test_learned_words import random_query
 from tests.effort import scaled
 
@@ -134,6 +134,6 @@ def test_what_teaches_nothing_may_be_left_out(patterns: list[list[int]], size: i
     assert run(part.size()).clusters == run(whole.size()).clusters
     turned = enumerate(patterns[::-1], len(queries))
     found = run(part.resolve([asked(offset, each) for offset, each in turned], 0))
-    assert not any(each.rule is Rule.NEW for each in found)
+    assert not any(each.found_by is FoundBy.NEW for each in found)
     # Of lines that the whole index knows by their exact hash, this one sees that they fit two.
     assert run(part.size()).clusters <= run(whole.size()).clusters

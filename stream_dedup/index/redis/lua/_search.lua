@@ -9,7 +9,7 @@
 --                          renewed if `renewed`
 --   fingerprint_of(c)      the fingerprint of a cluster
 
-local RULES_FIELDS = unpack_bytes(RULES, ARGV[3])
+local MATCHING_FIELDS = unpack_bytes(MATCHING, ARGV[3])
 local work = 0  -- of this call, in commands
 local bxor, band, bor = bit.bxor, bit.band, bit.bor
 

@@ -1,7 +1,7 @@
 #!lua
 -- Note that words vary together in the pattern of a cluster that a query has opened.
 -- KEYS  meta; then the query's own cluster; then its slice of exact hashes
--- ARGV  incarnation, settings (see _shard.lua), RULES, the combination of these words, nothing, the query and the
+-- ARGV  incarnation, settings (see _shard.lua), MATCHING, the combination of these words, nothing, the query and the
 --       keys of its pattern, as for resolve.lua
 -- Returns nothing. Nothing changes if the cluster is closed, has another first event, or shows a variable.
 -- Cost  some twenty commands, and one for each cluster that is found there.

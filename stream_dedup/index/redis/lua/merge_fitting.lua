@@ -2,7 +2,7 @@
 -- Merge clusters that have closed, and whose final summary is claimed, into open ones whose patterns they fit
 -- by words that vary together. Runs though the server's memory is full: what is closed has to be confirmed.
 -- KEYS  meta; then each query's own cluster; then for each query its slice of exact hashes
--- ARGV  incarnation, settings (see _shard.lua), RULES, nothing, nothing, the queries and the keys of their
+-- ARGV  incarnation, settings (see _shard.lua), MATCHING, nothing, nothing, the queries and the keys of their
 --       patterns, as for resolve.lua
 -- Returns for each query, in order, the id of the cluster that goes on for its own, or zeros; fewer than were asked
 --       when the budget of work was spent: ask again for the rest.

@@ -3,7 +3,7 @@
 -- KEYS  meta, expiry, recency, due, garbage, inserted, gone; then each query's own cluster; then for each
 --       query its slice of exact hashes, and its slice of every table (none when it is not to be
 --       matched by fingerprint)
--- ARGV  incarnation, settings (see _shard.lua), RULES, a random name of this call, what the caller has
+-- ARGV  incarnation, settings (see _shard.lua), MATCHING, a random name of this call, what the caller has
 --       seen ('' if it keeps no mirror, see mirror.py): the name of the call up to which it knows all
 --       that was inserted (zeros: nothing was), then the names of its own calls that are not answered
 --       yet; then the queries: QUERY_COUNT, and for each QUERY and, each behind its length, its
@@ -575,22 +575,22 @@ do  -- a script has room for 200 local names
     local live = owners_for(q)
     local found, is_variable = find_by_words(q, live)
     if is_variable then return join_by_variable(q, found, live) end
-    local rule = BY_WORDS
+    local found_by = BY_WORDS
     if not found and q.near then
-      found, rule = search(q), BY_FINGERPRINT
+      found, found_by = search(q), BY_FINGERPRINT
     end
-    if not found then rule = BY_LEARNED end  -- if its values complete a slot: it joins the clusters found there
+    if not found then found_by = BY_LEARNED end  -- if its values complete a slot: it joins the clusters found there
     local ready = ready_slots(q, live, false)
     local root = merge_all(q, found, ready.merging)
     if not root then return open_by_words(q, own, ready, live) end
     show_slots(root, ready)
     local distance = full_from(q.fingerprint)(root[C_FINGERPRINT])
-    add_alias(q, root, distance, rule == BY_FINGERPRINT)
+    add_alias(q, root, distance, found_by == BY_FINGERPRINT)
     join(root, q)
-    note_words(q, root, ready, live, false, rule ~= BY_LEARNED)
-    if rule == BY_LEARNED then note_together(q, root, ready, live) end
+    note_words(q, root, ready, live, false, found_by ~= BY_LEARNED)
+    if found_by == BY_LEARNED then note_together(q, root, ready, live) end
     if root.is_changed then dirty[root.id] = root end
-    return root, distance, rule
+    return root, distance, found_by
   end
 end
 
@@ -643,9 +643,10 @@ local asked = {}  -- the answers' queries and clusters, if words are learned
 local queries = ARGV[6]
 local QUERY_COUNT_FIELDS = unpack_bytes(QUERY_COUNT, queries)
 
-local function answer(q, c, distance, rule)
+local function answer(q, c, distance, found_by)
   return pack_bytes(RESOLUTION, c.id, c[C_OPENED_US], c[C_LAST_US], distance, (c.id == q.id and NEW or 0)
-    + (is_provisional(c) and 0 or RECORDED_BEFORE) + (q.inserted and INSERTED or 0) + rule * RULE, 0)  -- see add_learned
+    + (is_provisional(c) and 0 or RECORDED_BEFORE) + (q.inserted and INSERTED or 0)
+    + found_by * FOUND_BY, 0)  -- see add_learned
 end
 
 -- Answers that name clusters which later queries of the call have merged name what is left.
@@ -684,12 +685,12 @@ local function resolve_all()
       look_back(#fingerprint)
     end
     allowance = allowance + search_work
-    local c, distance, rule = resolve(q)
+    local c, distance, found_by = resolve(q)
     if not c then
       refused = i == 1
       break
     end
-    answers[i] = answer(q, c, distance, rule)
+    answers[i] = answer(q, c, distance, found_by)
     if learn > 0 then asked[i] = {q, c.id} end
     at = at + 1 + (q.near and tables or 0)
   end

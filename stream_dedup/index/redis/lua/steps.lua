@@ -4,7 +4,7 @@
 -- KEYS  meta, begun, expiry, recency, due, garbage, gone, held; then the keys of each request, in order: of STEP_BEGIN the cluster, its intent and the
 --       slice of the exact hash; of STEP_JUDGE, STEP_JUDGE_EQUAL and STEP_OPEN the cluster and its intent; of
 --       STEP_JOIN and STEP_JOIN_NAMED the cluster; of STEP_WITHDRAW the intent; of the others the slice
--- ARGV  incarnation, settings (see _shard.lua), RULES, requests: STEP each, and a fingerprint behind its
+-- ARGV  incarnation, settings (see _shard.lua), MATCHING, requests: STEP each, and a fingerprint behind its
 --       length; then queries, which requests name by their place: ASKED, and fingerprint, sketch, group and
 --       position, each behind its length
 -- Returns for each request its answer, in order: FOUND, or ANSWER_BESIDE or ANSWER_CUT and entries with

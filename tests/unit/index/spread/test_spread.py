@@ -76,11 +76,11 @@ def test_one_caller_decides_as_the_index_in_memory(seed: int) -> None:
         caller = world.start(*batch)
         world.run_in_rounds()
         expected = asyncio.run(memory.resolve(batch, 0))
-        for event, one, (found, opened, rule) in zip(
+        for event, one, (found, opened, found_by) in zip(
             batch, expected, caller.call.answers, strict=True
         ):
             assert opened is one.new
-            assert rule is one.rule
+            assert found_by is one.found_by
             opener |= {found.entry.identity: event} if opened else {}
             representative = opener[found.entry.identity]
             assert opened_id("test", "", representative.position) == one.cluster

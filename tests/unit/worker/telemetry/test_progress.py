@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stream_dedup.metrics import FIXED
-from stream_dedup.model import Partition, Rule
+from stream_dedup.model import FoundBy, Partition
 from stream_dedup.worker.telemetry.progress import REASONS, Progress, Stalled
 
 HERE, THERE = Partition("logs", 0), Partition("logs", 1)
@@ -14,7 +14,7 @@ def test_the_steps_are_those_of_the_metric() -> None:
 
 
 def test_the_rules_are_those_of_the_index() -> None:
-    assert tuple(Rule) == FIXED["rule"]
+    assert tuple(FoundBy) == FIXED["rule"]
 
 
 def test_a_step_that_nobody_noted_does_not_stand_still() -> None:
