@@ -33,12 +33,14 @@ class Number(NamedTuple):
 
 
 class Answer(Enum):
-    """What a shard may answer instead of the clusters that have closed."""
+    """What a shard may answer instead of the clusters that have closed.
+
+    If another owner has claimed the partition, the call fails with `StaleFence`.
+    """
 
     DONE = "done"
     WAIT = "the commit that opens a cluster named here is not decided: ask again"
     LOST = "the attempt was given up: it never counts"
-    STALE = "another owner has claimed the partition"
     BEFORE = "the events were counted before"
 
 
@@ -177,7 +179,7 @@ class Owner:
                 return Answer.BEFORE
         # Nothing may be held meanwhile, or two commits could wait for each other.
         yield from self._end(number, parts, decided=False)
-        for answer in (Answer.STALE, Answer.BEFORE, Answer.LOST):
+        for answer in (Answer.BEFORE, Answer.LOST):
             if answer in answers:
                 return answer
         closed = [each for each in answers if not isinstance(each, Answer)]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stream_dedup.errors import StaleFence
 from stream_dedup.index.spread import counting
 from stream_dedup.index.spread.counting import (
     Answer,
@@ -141,7 +142,7 @@ class Shard:
     def _prepare(self, state: _State, request: Prepare) -> object:
         number = request.number
         if number.fence != state.fence:
-            return Answer.STALE
+            return StaleFence(f"{number.fence} is not {state.fence}")
         if number <= state.latest:
             return Answer.DONE if state.kept and state.kept[0] == number else Answer.LOST
         answer = self._check(request)
@@ -152,7 +153,7 @@ class Shard:
     def _decide(self, state: _State, request: Decide) -> object:
         number, part = request.number, request.part
         if number.fence != state.fence:
-            return Answer.STALE
+            return StaleFence(f"{number.fence} is not {state.fence}")
         if any(offset in state.journal for offset, *_ in part.decisions):
             return Answer.BEFORE
         if number <= state.latest:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from stream_dedup.errors import StaleFence
 from stream_dedup.index.base import Query, opened_id
 from stream_dedup.index.spread import counting, protocol
 from stream_dedup.index.spread.counting import (
@@ -113,14 +114,22 @@ class Workers:
         while left := [at for at in range(EVENTS) if at not in journal][:BATCH]:
             decided = yield from self.resolve([events[at] for at in left])
             parts = parts_of(dict(zip(left, decided, strict=True)), owner.home, NODES)
-            for attempt in range(1 << 10):
-                done = yield from until_answered(owner.commit(parts, patient=attempt < PATIENCE))
-                if done not in (Answer.WAIT, Answer.LOST):
-                    break
+            try:
+                done = yield from self.commit(owner, parts)
+            except StaleFence:
+                journal = yield from self.claim(owner)
+                continue
             if done is Answer.DONE:
                 journal |= dict.fromkeys(left)
             elif isinstance(done, Answer):
                 journal = yield from self.claim(owner)
+
+    def commit(self, owner: Owner, parts: dict[int, Any]) -> Any:
+        for attempt in range(1 << 10):
+            done = yield from until_answered(owner.commit(parts, patient=attempt < PATIENCE))
+            if done not in (Answer.WAIT, Answer.LOST):
+                break
+        return done
 
     def claim(self, owner: Owner) -> Any:
         (claimed,) = yield from until_answered(one(Claim(owner.home, owner.partition)))
@@ -188,8 +197,9 @@ class Workers:
             return
         answers = [worker.answers[at] for at in range(len(worker.asked))]
         worker.answers = {}
+        refused = next((each for each in answers if isinstance(each, StaleFence)), None)
         try:
-            worker.asked = worker.work.send(answers)
+            worker.asked = worker.work.throw(refused) if refused else worker.work.send(answers)
         except StopIteration:
             self.workers.remove(worker)
             return
