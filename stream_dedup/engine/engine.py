@@ -43,7 +43,8 @@ from stream_dedup.features.fields import decoded
 from stream_dedup.features.patterns import Patterns, Shown
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.values import SlotReader
-from stream_dedup.index.base import Index, Ownership, Query, Representative, scoped
+from stream_dedup.index.base import Index, Ownership, Query, Representative
+from stream_dedup.index.groups import with_variant
 from stream_dedup.model import Batch, Closing, Decision, FoundBy, Partition, Summary
 from stream_dedup.rules.acting import ActingRules
 from stream_dedup.rules.keeping import Kept
@@ -593,7 +594,7 @@ class Engine:
         numbers, ruled = await self._hasher.stored(values)
         queries: dict[int, Query] = {}
         for row, (summary, variant) in enumerate(zip(summaries, numbers.variants, strict=True)):
-            group, one_off = scoped(summary.group, variant), numbers.one_off(row)
+            group, one_off = with_variant(summary.group, variant), numbers.one_off(row)
             if self.index.may_fit(group, one_off) and row not in ruled:
                 queries[summary.cluster] = Query(
                     group,

@@ -44,9 +44,8 @@ from stream_dedup.index.base import (
     Index,
     Query,
     Resolution,
-    ruled,
-    scoped,
 )
+from stream_dedup.index.groups import with_rules, with_variant
 from stream_dedup.model import Decision, FoundBy, Kind, Position
 from stream_dedup.rules.keeping import Keeping, Kept
 from stream_dedup.rules.model import RuleKind
@@ -393,7 +392,7 @@ class Segment:
         least_words = context.hasher.min_search_words
         queries = [
             Query(  # by position: names cost as much again
-                scoped(groups[row] if groups else "", variant),
+                with_variant(groups[row] if groups else "", variant),
                 exact[row],
                 numbers.fingerprint(number),
                 sketch,
@@ -441,7 +440,7 @@ class Segment:
             return query
         groups = self.hashed.batch.groups
         return query._replace(
-            group=ruled(groups[row] if groups else "", scope),
+            group=with_rules(groups[row] if groups else "", scope),
             fingerprint=scope & self.context.hasher.fingerprint_mask,
             near=False,
             one_off=b"",

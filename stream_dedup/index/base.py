@@ -41,7 +41,6 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from stream_dedup.clustering.linkage import cluster_id
 from stream_dedup.errors import RecipeError
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.simhash import WIDTHS
@@ -117,60 +116,13 @@ class Limits:
                 raise ValueError(f"{name} is {getattr(self, name)}; give 1 or more")
 
 
-VARIANT_MARK = "\x1f"
-"""Separates group and variant. It is in no group: JSON escapes control characters."""
-
-
-def scoped(group: str, variant: int) -> str:
-    """Join group and variant into what an index takes as the group.
-
-    >>> unscoped(scoped('{"app":"a"}', 255))
-    '{"app":"a"}'
-    """
-    return f"{group}{VARIANT_MARK}{variant:016x}" if variant else group
-
-
-RULE_MARK = "r"
-"""Ends what an index takes as the group of events that rules act on: no group nor variant does."""
-
-
-def ruled(group: str, scope: int) -> str:
-    """Join a group and what rules say of an event into what an index takes as the group.
-
-    >>> unscoped(ruled('{"app":"a"}', 255))
-    '{"app":"a"}'
-    """
-    return f"{group}{VARIANT_MARK}{scope:016x}{RULE_MARK}"
-
-
-def opened_id(namespace: str, group: str, position: Position) -> int:
-    """Return the id of the cluster that an event would open.
-
-    What rules say of the event is part of it: while rules change, an event may be resolved twice,
-    and must not find what it opened under other rules.
-
-    Args:
-        namespace: of the index.
-        group: group and variant, or group and what rules say, see `scoped` and `ruled`.
-        position: of the event.
-    """
-    if not group.endswith(RULE_MARK) or VARIANT_MARK not in group:
-        return cluster_id(namespace, position)
-    return cluster_id(f"{namespace}\0{group.rpartition(VARIANT_MARK)[2]}", position)
-
-
-def unscoped(scope: str) -> str:
-    """Return the group that was joined with a variant."""
-    return scope.partition(VARIANT_MARK)[0]
-
-
 class Query(NamedTuple):
     """The question to which cluster an event belongs.
 
     Of equal events in a batch only the first is queried, for all of them.
 
     Attributes:
-        group: only clusters of an equal group are considered: group and variant, see `scoped`.
+        group: only clusters of an equal group are considered; see `index.groups`.
         exact: the exact hash, under the index's key.
         fingerprint: the fingerprint.
         sketch: the sketch, for verification, under the index's key.

@@ -59,12 +59,11 @@ from stream_dedup.index.base import (
     Resolution,
     check_width,
     max_waiting,
-    opened_id,
     opening,
     recorded_before,
     too_many_wait,
-    unscoped,
 )
+from stream_dedup.index.groups import opened_id, plain_group
 from stream_dedup.index.lookup import EvictedKeys, Lookup
 from stream_dedup.index.postings import Found, IsLive, Ready, Slot
 from stream_dedup.index.saved import Name, SavedCluster, SavedIndex, saved_bytes
@@ -791,7 +790,7 @@ class MemoryIndex:
             position=cluster.position,
             representative=cluster.representative,
             samples=cluster.samples,
-            group=unscoped(cluster.slot.group),
+            group=plain_group(cluster.slot.group),
             merged_into=cluster.merged_into if cluster.closing is Closing.MERGED else None,
             merged=cluster.merged,
             learned=cluster.slot.learned,

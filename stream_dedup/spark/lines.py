@@ -28,7 +28,7 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.combinations import LEAST_LEFT
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.siphash import HashKey
-from stream_dedup.index.base import scoped
+from stream_dedup.index.groups import with_variant
 from stream_dedup.model import Batch, Partition
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ def _distinct(hasher: Hasher, rows: pa.Table, texts: bool) -> pa.Table:
 def _numbers(hasher: Hasher, numbers: Fingerprints, groups: Sequence[str]) -> dict[str, pa.Array]:
     count = len(groups)
     pairs = zip(groups, numbers.variants, strict=True)
-    scopes = [scoped(group, variant) for group, variant in pairs]
+    scopes = [with_variant(group, variant) for group, variant in pairs]
     sketches = numbers.sketches or [b""] * count
     one_offs = numbers.one_offs or [b""] * count
     keys, ends = _word_keys(one_offs)

@@ -214,7 +214,7 @@ class RedisSource:
             position=_position(texts.position),
             representative=texts.representative,
             samples=tuple(found.samples),
-            group=codec.without_variant(texts.group).decode("utf-8", "replace"),
+            group=codec.plain_group(texts.group).decode("utf-8", "replace"),
             merged_into=_merged_into(numbers, texts),
             merged=tuple(
                 (int.from_bytes(cluster, "big"), int(events))
@@ -413,7 +413,7 @@ class RedisSource:
     def _name(self, entry: Entry, numbers: codec.Cluster, texts: codec.ClusterTexts) -> None:
         """Take what names a cluster."""
         first = texts.representative
-        text = codec.without_variant(texts.group).decode("utf-8", "replace")
+        text = codec.plain_group(texts.group).decode("utf-8", "replace")
         entry.group = group_text(text) if text else ""
         entry.learned = texts.learned
         entry.merged_into = _merged_into(numbers, texts)

@@ -21,7 +21,8 @@ from stream_dedup.columnar import dictionary_encode
 from stream_dedup.columnar.reference import NARROW
 from stream_dedup.errors import ProtocolError
 from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
-from stream_dedup.index.base import VARIANT_MARK, ClusterDelta, Query, Resolution, opened_id
+from stream_dedup.index.base import ClusterDelta, Query, Resolution
+from stream_dedup.index.groups import VARIANT_MARK, opened_id
 from stream_dedup.index.redis import layouts, one_off
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, source_name
 from stream_dedup.model import Closing, Decision, FoundBy, Kind, Partition, Position, Summary
@@ -73,8 +74,8 @@ def unpack_group(packed: bytes) -> str:
     return packed.decode("utf-8", _GROUP_ERRORS)
 
 
-def without_variant(packed: bytes) -> bytes:
-    """Return a stored group without the variant that `scoped` joined with it."""
+def plain_group(packed: bytes) -> bytes:
+    """Return a stored group without what was joined to it; see `index.groups`."""
     return packed.partition(VARIANT_MARK.encode())[0]
 
 
@@ -452,7 +453,7 @@ def unpack_summary(answer: Sequence[bytes], most_sampled: int) -> Summary:
         position=unpack_position(position),
         representative=representative,
         samples=tuple(values[:samples]),
-        group=unpack_group(without_variant(rest[group_at:])),
+        group=unpack_group(plain_group(rest[group_at:])),
         merged_into=int.from_bytes(into, "big") if state == layouts.MERGED else None,
         merged=tuple(
             (int.from_bytes(cluster, "big"), int(events))
@@ -555,10 +556,24 @@ def group_hash(key: HashKey, group: bytes) -> tuple[int, int]:
     prepare groups that share a number, or these bits of it.
     """
     value = high = _siphash(key, group)
-    alone = without_variant(group)
+    alone = plain_group(group)
     if alone != group:
         high = _siphash(key, alone)
     return value & 0xFFFFFFFF, high >> 32
+
+
+class PackedGroup(NamedTuple):
+    """A group as scripts take it.
+
+    Attributes:
+        number: its hash under the namespace's key, 32 bits.
+        packed: the group itself, encoded.
+        shard: the number of the shard in which its clusters are.
+    """
+
+    number: int
+    packed: bytes
+    shard: int
 
 
 class Packer:
@@ -568,7 +583,7 @@ class Packer:
         key: of the namespace's hashes.
         shards: their keys.
         entries: converts fingerprints to members of the tables.
-        group: looks up a group: its hash, the hash's bytes, its own bytes, the number of its shard.
+        group: looks up a group.
     """
 
     def __init__(self, namespace: str, layout: NamespaceLayout, key: HashKey) -> None:
@@ -614,7 +629,7 @@ class Packer:
         patterns: list[one_off.Row] = []
         for query, mirrored in zip(queries, near, strict=True):
             name, exact, fingerprint, sketch, searchable, first_us, last_us, position, own = query
-            group, _, packed_group, _ = self.group(name)
+            group, packed_group, _ = self.group(name)
             identity = self._opened(name, position, number)
             if not earliest <= first_us <= last_us <= latest:
                 first_us, last_us = clamp_us(first_us), clamp_us(last_us)
@@ -631,7 +646,7 @@ class Packer:
 
     def opened_id(self, query: Query) -> int:
         """Return the id of the cluster that a query would open."""
-        return self._opened(query.group, query.position, self.group(query.group)[3])
+        return self._opened(query.group, query.position, self.group(query.group).shard)
 
     def _opened(self, group: str, position: Position, number: int) -> int:
         identity = opened_id(self._namespace, group, position)
@@ -640,10 +655,10 @@ class Packer:
     def _exact_slice(self, exact: int, group: int) -> int:
         return (exact ^ one_off.spread_of(group)) >> self._exact_shift
 
-    def _group(self, group: str) -> tuple[int, bytes, bytes, int]:
+    def _group(self, group: str) -> PackedGroup:
         packed = pack_group(group)
         number, high = group_hash(self.key, packed)
-        return number, number.to_bytes(4, "big"), packed, high % len(self.shards)
+        return PackedGroup(number, packed, high % len(self.shards))
 
     def exact_key(self, shard: ShardKeys, group: bytes, exact: bytes) -> bytes:
         """The slice that holds an exact hash of a group.

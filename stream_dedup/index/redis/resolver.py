@@ -227,7 +227,7 @@ class Resolver:
         for query in queries:
             near = b""
             if query.near:
-                group, *_ = self._packer.group(query.group)
+                group = self._packer.group(query.group).number
                 near = call.look(group & LOW_GROUP, query.fingerprint, query.sketch)
                 work += self._search_work if near == UNKNOWN else self._insert_work
             else:

@@ -27,7 +27,8 @@ from typing import NamedTuple
 from stream_dedup.clock import US_PER_S
 from stream_dedup.errors import IndexFull, RecipeError
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.index.base import Limits, Query, opened_id
+from stream_dedup.index.base import Limits, Query
+from stream_dedup.index.groups import opened_id
 from stream_dedup.index.redis import scripts
 from stream_dedup.index.redis.calls import gather_all
 from stream_dedup.index.redis.client import Arguments, RedisClient

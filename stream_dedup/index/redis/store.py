@@ -348,7 +348,7 @@ class RedisIndex:
 
     def may_fit(self, group: str, one_off: bytes) -> bool:
         """See `base.Index`."""
-        return is_listed(self._shapes.get(self._packer.group(group)[3], b""), one_off)
+        return is_listed(self._shapes.get(self._packer.group(group).shard, b""), one_off)
 
     # ------------------------------------------------------------ partitions
 
@@ -388,7 +388,7 @@ class RedisIndex:
         settings = self._runner.settings(now_us)
         for place, combination in self._openings.add_all(patterns).items():
             query = opened[place]
-            shard = self._shards[self._packer.group(query.group)[3]]
+            shard = self._shards[self._packer.group(query.group).shard]
             try:
                 await self._resolver.combine(shard, query, combination, settings)
             except IndexUnavailable as error:  # lines that come later are compared again
@@ -406,7 +406,7 @@ class RedisIndex:
             return await ask(self._shards[0], queries, settings)
         rows_of_shard: dict[int, list[int]] = {}
         for row, query in enumerate(queries):
-            rows_of_shard.setdefault(self._packer.group(query.group)[3], []).append(row)
+            rows_of_shard.setdefault(self._packer.group(query.group).shard, []).append(row)
         answers = await gather_all(
             ask(self._shards[number], [queries[row] for row in rows], settings)
             for number, rows in rows_of_shard.items()

@@ -83,7 +83,7 @@ async def largest(
                     continue
                 if group is not None:
                     texts = unpack_texts(answer)
-                    if texts is None or codec.without_variant(texts.group) != group:
+                    if texts is None or codec.plain_group(texts.group) != group:
                         continue
                 held.add(identity)
                 heapq.heappush(best, (value_of(numbers), identity))
@@ -107,7 +107,7 @@ async def _briefs(namespace: Namespace, identities: list[bytes]) -> list[Brief]:
         for identity, answer in zip(of_shard, answers, strict=True):
             numbers, texts = unpack_numbers(answer), unpack_texts(answer)
             if numbers is not None and texts is not None and numbers.open:  # else it closed
-                of_group = codec.without_variant(texts.group)
+                of_group = codec.plain_group(texts.group)
                 first = texts.representative if numbers.events else None
                 found[identity] = Brief(identity, numbers, of_group, texts.position, first)
     return [found[identity] for identity in identities if identity in found]
@@ -327,7 +327,7 @@ def print_details(namespace: Namespace, found: Details, recipe: Recipe | None, f
         },
         "remembered_until": when(texts.until_us) if texts.until_us else None,
         "ttl_s": found.ttl_ms // 1000 if found.ttl_ms >= 0 else None,
-        "group": text_of(codec.without_variant(texts.group)),
+        "group": text_of(codec.plain_group(texts.group)),
         "position": dict(zip(("partition", "offset", "source"), position, strict=False)),
         "fingerprint": texts.fingerprint.hex(),
         "pattern": name(value) if value is not None and recipe else None,

@@ -271,7 +271,7 @@ async def test_texts_whose_keys_have_equal_marks_do_not_meet(redis_server: Redis
         redis_server.url, BANDED, windows=WIDE, limits=limits, mirror_size=0
     ) as index:
         assert index.layout.slices == 1
-        group = index._packer.group("")[0] & 0xFFFF
+        group = index._packer.group("").number & 0xFFFF
         spread = (group * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 32
         keys = [rng.getrandbits(32) for _ in range(BANDS)]
         others = [same_mark(key ^ spread) ^ spread for key in keys]

@@ -222,7 +222,7 @@ async def test_a_script_that_failed_in_its_middle(make_redis: MakeRedis) -> None
     async with processes(server, 2) as (one, other):
         packer = one.index._packer  # computes the slice of each text
         prefix = ShardKeys(NAMESPACE, 0).prefixes.table
-        group, *_ = packer.group("")
+        group = packer.group("").number
         arranged = (packer.entries.arrange(each.fingerprint, group, 1, prefix) for each in TEXTS)
         slices = [keys[0] for keys, _ in arranged]
         # The last text that is the first of its slice.
@@ -243,7 +243,7 @@ async def test_what_a_script_opened_before_it_failed_is_closed_one_day(
     server = make_redis()
     async with processes(server, 1) as (one,):
         packer, shard = one.index._packer, ShardKeys(NAMESPACE, 0)
-        group, *_ = packer.group("")
+        group = packer.group("").number
         prefix = shard.prefixes.table
         slices = [packer.entries.arrange(t.fingerprint, group, 1, prefix)[0][-1] for t in TEXTS]
         fails_at = next(each for each in reversed(slices) if each not in slices[:2])

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from stream_dedup.errors import StaleFence
-from stream_dedup.index.base import Query, opened_id
+from stream_dedup.index.base import Query
+from stream_dedup.index.groups import opened_id
 from stream_dedup.index.spread import counting, protocol
 from stream_dedup.index.spread.counting import (
     Answer,

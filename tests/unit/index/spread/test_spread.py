@@ -15,7 +15,8 @@ import pytest
 
 from stream_dedup.features.recipe import Fingerprint, Match, Recipe
 from stream_dedup.fingerprint.simhash import distance
-from stream_dedup.index.base import Query, opened_id
+from stream_dedup.index.base import Query
+from stream_dedup.index.groups import opened_id
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.spread.protocol import (
     LEASE_US,

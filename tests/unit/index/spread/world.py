@@ -15,7 +15,8 @@ from typing import Protocol
 
 from stream_dedup.fingerprint.simhash import distance
 from stream_dedup.fingerprint.siphash import HashKey
-from stream_dedup.index.base import Query, opened_id
+from stream_dedup.index.base import Query
+from stream_dedup.index.groups import opened_id
 from stream_dedup.index.spread.protocol import (
     LEASE_US,
     Add,
