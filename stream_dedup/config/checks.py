@@ -19,7 +19,7 @@ from stream_dedup.index.redis.advice import (
 )
 from stream_dedup.index.redis.client import RedisClient, RetryPolicy
 from stream_dedup.index.redis.keys import ShardKeys
-from stream_dedup.index.redis.namespace import describe_settings, read_layout, stamp_of
+from stream_dedup.index.redis.namespace import describe_settings, read_layout, stored_identity
 from stream_dedup.kafka.admin import KafkaAdmin, Topic, connected
 from stream_dedup.kafka.packing import TopicLimits
 from stream_dedup.model import Partition
@@ -343,9 +343,9 @@ async def _check_namespace(
         yield _error(subject, str(failed))
         return
     by_fingerprint = config.index.shard_by == "fingerprint"
-    own_digest, own_name = stamp_of(recipe, spread=by_fingerprint)
+    own_digest, own_name = stored_identity(recipe, spread=by_fingerprint)
     its_digest = (digest or b"").decode("utf-8", "backslashreplace")
-    if its_digest == stamp_of(recipe, spread=not by_fingerprint)[0]:
+    if its_digest == stored_identity(recipe, spread=not by_fingerprint)[0]:
         other = "group" if by_fingerprint else "fingerprint"
         text = f"was made with index.shard_by {other}; give that, or another namespace"
         yield _error(subject, text)

@@ -47,7 +47,7 @@ from stream_dedup.index.base import Index, Ownership, Query, Representative
 from stream_dedup.index.groups import with_variant
 from stream_dedup.model import Batch, Closing, Decision, FoundBy, Partition, Summary
 from stream_dedup.rules.acting import ActingRules
-from stream_dedup.rules.keeping import Kept
+from stream_dedup.rules.keeping import KeptCounts
 from stream_dedup.rules.model import RuleKind
 from stream_dedup.rules.ruleset import Acted, RuleSet
 
@@ -144,8 +144,8 @@ class OwnedPartition:
     journal: dict[int, Decision]
     segment_boundaries: tuple[int, ...]
     counted: int = -1
-    kept: Kept = field(default_factory=dict)
-    kept_again: Kept = field(default_factory=dict)
+    kept: KeptCounts = field(default_factory=dict)
+    kept_again: KeptCounts = field(default_factory=dict)
     has_begun: bool = False
     in_doubt: bool = False
 

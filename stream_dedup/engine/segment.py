@@ -47,7 +47,7 @@ from stream_dedup.index.base import (
 )
 from stream_dedup.index.groups import with_rules, with_variant
 from stream_dedup.model import Decision, FoundBy, Kind, Position
-from stream_dedup.rules.keeping import Keeping, Kept
+from stream_dedup.rules.keeping import Keeping, KeptCounts
 from stream_dedup.rules.model import RuleKind
 
 NO_TOKENS = Decision(Kind.PASSED, reason="nothing to fingerprint")
@@ -542,7 +542,7 @@ class Segment:
 
     # ------------------------------------------------------------ withholding
 
-    def withhold(self, rows: Sequence[int], kept: Kept) -> Kept | None:
+    def withhold(self, rows: Sequence[int], kept: KeptCounts) -> KeptCounts | None:
         """Mark the events that `mute` and `keep` rules withhold; return the updated counts.
 
         If some events were decided again, call it again: it starts again from `kept`.
@@ -583,7 +583,7 @@ class Segment:
 
     # ------------------------------------------------------------ committing
 
-    def commit(self, fence: int, committed: int | None, kept: Kept | None = None) -> Commit:
+    def commit(self, fence: int, committed: int | None, kept: KeptCounts | None = None) -> Commit:
         """Make what is recorded in the index.
 
         Args:

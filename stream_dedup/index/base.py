@@ -46,7 +46,7 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.simhash import WIDTHS
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.model import Decision, FoundBy, Partition, Position, Summary
-from stream_dedup.rules.keeping import Kept
+from stream_dedup.rules.keeping import KeptCounts
 
 MAX_DELTAS = 640
 """The most that one commit may hold: its deltas, and the bytes of their values / `DELTA_BYTES`,
@@ -235,7 +235,7 @@ class Commit:
     deltas: Sequence[ClusterDelta]
     offsets: Sequence[int] = ()
     decisions: Sequence[Decision] = ()
-    kept: Kept | None = None
+    kept: KeptCounts | None = None
 
 
 def recorded_before(commit: Commit) -> str:
@@ -271,7 +271,7 @@ class Ownership(NamedTuple):
     reset: bool = False
     segment_boundaries: tuple[int, ...] = ()
     committed: int | None = None
-    kept: Kept = MappingProxyType({})
+    kept: KeptCounts = MappingProxyType({})
     created_again: bool = False
 
 

@@ -68,7 +68,7 @@ from stream_dedup.index.lookup import EvictedKeys, Lookup
 from stream_dedup.index.postings import Found, IsLive, Ready, Slot
 from stream_dedup.index.saved import Name, SavedCluster, SavedIndex, saved_bytes
 from stream_dedup.model import Closing, Decision, FoundBy, Partition, Position, Summary
-from stream_dedup.rules.keeping import Kept
+from stream_dedup.rules.keeping import KeptCounts
 
 _ID_BITS = 64
 _FIRST_COMPACTION = 1024
@@ -170,7 +170,7 @@ class _Cluster:
         merged_into: the cluster into which it merged when it closed.
         merged: clusters that merged into it since its last confirmed summary, with their counts.
         sampled: as `Summary.sampled`.
-        settled: whether its claimed summary may have been sent, so that it never changes.
+        may_be_sent: whether its claimed summary may have been sent, so that it never changes.
     """
 
     identity: int
@@ -194,7 +194,7 @@ class _Cluster:
     merged_into: int | None = None
     merged: tuple[tuple[int, int], ...] = ()
     sampled: tuple[tuple[int, bytes], ...] = ()
-    settled: bool = False
+    may_be_sent: bool = False
 
     @property
     def provisional(self) -> bool:
@@ -209,7 +209,7 @@ class _PartitionState:
     committed: int = 0
     journal: dict[int, Decision] = field(default_factory=dict)
     identity: str = ""
-    kept: Kept = field(default_factory=dict)
+    kept: KeptCounts = field(default_factory=dict)
 
     def commit(self, offset: int) -> None:
         """Forget the decisions of events before an offset, which are not read again."""
@@ -770,7 +770,7 @@ class MemoryIndex:
 
     def _snapshot(self, identity: int) -> Summary:
         cluster = self._clusters[identity]
-        cluster.settled = cluster.snapshot is not None
+        cluster.may_be_sent = cluster.snapshot is not None
         if cluster.snapshot is None:
             cluster.revision += 1
             since_us = cluster.latest_us if cluster.since_us is None else cluster.since_us
@@ -822,9 +822,9 @@ class MemoryIndex:
         claimed = cluster.snapshot
         if claimed.closing is None or claimed.count != cluster.count:
             return None  # it was open then
-        if cluster.settled or cluster.closing is Closing.MERGED:
+        if cluster.may_be_sent or cluster.closing is Closing.MERGED:
             return claimed.merged_into
-        cluster.settled = True
+        cluster.may_be_sent = True
         if cluster.slot.group != query.group or claimed.revision > 1:
             return None
         root = self._fitted_by(cluster, query.one_off, query.first_us)

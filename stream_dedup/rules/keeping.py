@@ -26,7 +26,7 @@ MINUTES = 10
 
 MINUTE_US = 60 * US_PER_S
 
-Kept = Mapping[str, Mapping[int, int]]
+KeptCounts = Mapping[str, Mapping[int, int]]
 """By the id of a rule, by minute since 1970: the events that left."""
 
 
@@ -41,7 +41,7 @@ class Keeping:
         kept: counted before and since.
     """
 
-    def __init__(self, kept: Kept, acting: Iterable[str]) -> None:
+    def __init__(self, kept: KeptCounts, acting: Iterable[str]) -> None:
         self.kept = {rule: dict(kept[rule]) for rule in acting if rule in kept}
 
     def leaves(self, rule: PatternRule, time_us: int, *, first: bool) -> bool:
@@ -67,7 +67,7 @@ class Keeping:
         return True
 
 
-def joined(counts: Iterable[Kept]) -> Kept:
+def joined(counts: Iterable[KeptCounts]) -> KeptCounts:
     """Return what was counted, from several copies: of each minute the largest count."""
     found: dict[str, dict[int, int]] = {}
     for kept in counts:

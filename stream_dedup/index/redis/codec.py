@@ -27,7 +27,7 @@ from stream_dedup.index.redis import layouts, one_off
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, source_name
 from stream_dedup.model import Closing, Decision, FoundBy, Kind, Partition, Position, Summary
 from stream_dedup.native import extension
-from stream_dedup.rules.keeping import Kept
+from stream_dedup.rules.keeping import KeptCounts
 from stream_dedup.tables.entries import Entries, Row, make_entries
 
 LATEST_US = 1 << 52
@@ -298,12 +298,12 @@ def unpack_journal(packed: bytes) -> dict[int, Decision]:
     return {offset: different[place] for offset, place in zip(offsets, places, strict=True)}
 
 
-def pack_kept(kept: Kept | None) -> bytes:
+def pack_kept(kept: KeptCounts | None) -> bytes:
     """Pack what left by rules that limit patterns; empty for what stays as it was."""
     return b"" if kept is None else msgspec.msgpack.encode(kept)
 
 
-def unpack_kept(packed: bytes) -> Kept:
+def unpack_kept(packed: bytes) -> KeptCounts:
     """Unpack what `pack_kept` packs; nothing of what was never packed."""
     return _decode_kept(packed) if packed else {}
 

@@ -166,12 +166,12 @@ SNAPSHOT = Layout(
     samples="B",
     learned="d",
     merged="H",
-    into=f"{ID_BYTES}s",  # the cluster into which it has merged; NOWHERE or SETTLED without one
+    into=f"{ID_BYTES}s",  # the cluster into which it merged; NOWHERE or NEVER_MERGES without one
     since_us="d",  # earliest event time of the new events
 )
 """The summary of a cluster that is claimed. So many elements of `merged` and the group follow.
 
-One that is SETTLED has not merged, and never will: it may have been sent."""
+One that is NEVER_MERGES has not merged, and never will: it may have been sent."""
 
 MERGED_CLUSTER = Layout("<", id=f"{ID_BYTES}s", events="d")
 """A cluster that merged into another one, with what it had counted."""
@@ -477,7 +477,7 @@ def _constants() -> dict[str, str]:
     found["GROUP_FACTOR_HIGH"], found["GROUP_FACTOR_LOW"] = str(high), str(low)
     found["LEARNED"] = "'" + "\\255" * POSTING_VALUE_BYTES + "'"
     found["NOWHERE"] = f"string.rep('\\0', {ID_BYTES})"
-    found["SETTLED"] = f"string.rep('\\255', {ID_BYTES})"
+    found["NEVER_MERGES"] = f"string.rep('\\255', {ID_BYTES})"
     found["WORD_FACTORS"] = f"{{{', '.join(map(str, combinations.WORD_FACTORS))}}}"
     found["MAX_MERGED_NAMED"], found["MIN_WAITING"] = str(MAX_MERGED_NAMED), str(MIN_WAITING)
     fields = (*CLUSTER.names, *CLUSTER_TEXTS, *RARE.names, *RARE_TEXTS)

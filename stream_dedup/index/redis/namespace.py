@@ -265,7 +265,7 @@ async def _open_shard(
 ) -> Opened:
     """Create a shard, or open one that exists; see `open_namespace`."""
     namespace = shard.namespace
-    own_digest, own_name = stamp_of(recipe, spread=spread)
+    own_digest, own_name = stored_identity(recipe, spread=spread)
     born, digest, name, layout, stored_key = await client.run(
         scripts.OPEN,
         [shard.meta, *shard.fixed],
@@ -289,8 +289,8 @@ async def _open_shard(
     return Opened([born], found, read_key(namespace, shard.meta, stored_key))
 
 
-def stamp_of(recipe: Recipe, *, spread: bool) -> tuple[str, str]:
-    """Return the digest and name under which a namespace is stored; each kind has its own."""
+def stored_identity(recipe: Recipe, *, spread: bool) -> tuple[str, str]:
+    """Return the digest and name of its recipe that a namespace stores; each kind has its own."""
     return (
         (f"{recipe.digest}{SPREAD_DIGEST}", f"{recipe.name}{SPREAD_NAME}")
         if spread
@@ -360,7 +360,7 @@ async def _incarnation(client: RedisClient, shard: ShardKeys, recipe: Recipe) ->
         shard.meta, "HMGET", shard.meta, "incarnation", "digest", "recipe"
     )
     incarnation: bytes | None = stored[0]
-    own_digest, own_name = stamp_of(recipe, spread=True)
+    own_digest, own_name = stored_identity(recipe, spread=True)
     if incarnation is not None and stored[1] != own_digest.encode():
         digest, name = ((text or b"?").decode() for text in stored[1:])
         raise RecipeMismatch(shard.namespace, f"{name} ({digest})", f"{own_name} ({own_digest})")

@@ -60,10 +60,10 @@ from stream_dedup.index.spread.counting import (
     Decide,
     Drop,
     Finish,
-    Kept,
     Number,
     Owner,
     Prepare,
+    ReadPrepared,
     Rounds,
     Settle,
 )
@@ -201,7 +201,7 @@ class SpreadIndex(RedisIndex):
         match request:
             case Prepare() | Decide():
                 return await self._count(shard, request, settings, left)
-            case Kept():
+            case ReadPrepared():
                 stored = await self.client.command(shard.meta, "HGET", prepared, "attempt")
                 return None if stored is None else Number(*map(int, stored.split(b":")))
             case Settle(number=number):

@@ -97,14 +97,14 @@ class Settle(NamedTuple):
     number: Number
 
 
-class Kept(NamedTuple):
+class ReadPrepared(NamedTuple):
     """At another shard: what does it keep? Answer: the number of the attempt, or None."""
 
     shard: int
     partition: Partition
 
 
-Request = Prepare | Decide | Finish | Drop | Settle | Kept
+Request = Prepare | Decide | Finish | Drop | Settle | ReadPrepared
 
 Rounds = Generator[Sequence[Request], Sequence[Any], Any]
 """Yields the requests of each round, which may be carried out in any order, and is sent their
@@ -116,7 +116,7 @@ answers. A request whose answer was lost has to be sent again."""
 
 def recover(partition: Partition, home: int, shards: Sequence[int]) -> Rounds:
     """Finish or drop what shards keep of a partition, whoever owns it."""
-    kept = yield [Kept(shard, partition) for shard in shards]
+    kept = yield [ReadPrepared(shard, partition) for shard in shards]
     for shard, number in zip(shards, kept, strict=True):
         if number is not None:
             (decided,) = yield [Settle(home, partition, number)]

@@ -236,7 +236,7 @@ local function write_members(q, _, renewed)
       local bytes = is_there and 0 or call('APPEND', slice, sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes))
       local is_copied = has_outgrown(bytes)
       if is_copied then call('BITOP', 'OR', slice, slice) end  -- without a time to live
-      if is_copied or bytes == member_bytes or not renewed then keep(slice) end
+      if is_copied or bytes == member_bytes or not renewed then renew(slice) end
     end
   end
   work = work + tables * (renewed and WRITING_WORK or 2 * WRITING_WORK)

@@ -43,7 +43,7 @@ local function hold(ids)
   call('HSET', held, unpack(values))
   call('ZREM', recency, unpack(ids))
   call('ZREM', expiry, unpack(ids))
-  keep(held)
+  renew(held)
 end
 
 -- Forget a prepared commit. Clusters that no other one holds go back into the queues, with the scores that
@@ -71,8 +71,8 @@ local function release(name)
   if #free > 0 then call('HDEL', held, unpack(free)) end
   if #recencies > 0 then call('ZADD', recency, unpack(recencies)) end
   if #expiries > 0 then call('ZADD', expiry, unpack(expiries)) end
-  keep(recency)
-  keep(expiry)
+  renew(recency)
+  renew(expiry)
 end
 
 local function prepare(partition, fence, attempt, name, ids)
@@ -81,7 +81,7 @@ local function prepare(partition, fence, attempt, name, ids)
   call('HSET', prepared, 'attempt', number, 'call', cmsgpack.pack({KEYS, ARGV}), 'clusters', table.concat(ids))
   call('ZADD', KEYS[11], string.format('%.0f', server_us / 1e6), name)
   call('HSET', partition, 'attempt', number)
-  for i = 1, MANY_CLUSTERS_AT - 1 do keep(KEYS[i]) end
+  for i = 1, MANY_CLUSTERS_AT - 1 do renew(KEYS[i]) end
 end
 
 local function decide(partition, fence, attempt)

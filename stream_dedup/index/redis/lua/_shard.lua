@@ -85,16 +85,16 @@ local function expires_us(c)
 end
 
 local ttl = string.format('%.0f', ttl_ms)  -- once: else the server would write the number each time
-local function keep(key)
+local function renew(key)
   call('PEXPIRE', key, ttl)
 end
 
 -- Renew the time to live of a cluster's own keys. The caller writes its numbers afterwards.
 local now_s = math.min(math.max(math.floor(now_us / 1e6), 0), 4294967295)
-local function keep_cluster(c)
+local function renew_cluster(c)
   c[C_RENEWED_S] = now_s
-  keep(c.key)
-  if has_values(c) then keep(values_key(c.key)) end
+  renew(c.key)
+  if has_values(c) then renew(values_key(c.key)) end
 end
 
 local function write_tombstone(c, kept_ms)
@@ -112,7 +112,7 @@ local function write_values(c, values)
       call('DEL', key)
       count = call('HSET', key, unpack(values))
     end
-    keep(key)
+    renew(key)
   end
   return count
 end
@@ -260,7 +260,7 @@ do  -- a script has room for 200 local names
       return bury(c)
     end
     c[C_STATE] = is_provisional(c) and before or reason
-    if is_worn(c[C_RENEWED_S]) then keep_cluster(c) end
+    if is_worn(c[C_RENEWED_S]) then renew_cluster(c) end
     write_cluster(c)
     closed_dues[#closed_dues + 1] = '-inf'
     closed_dues[#closed_dues + 1] = c.id

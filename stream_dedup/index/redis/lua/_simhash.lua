@@ -173,7 +173,7 @@ local function write_members(q, id, renewed)
     local member, slice = members[t], KEYS[q.at + t]
     if id ~= q.id then member = sub(member, 1, -1 - ID_BYTES) .. id end
     call('ZADD', slice, '0', member)
-    if not renewed then keep(slice) end
+    if not renewed then renew(slice) end
   end
   work = work + tables * (renewed and 0.9 or 1.2)
 end

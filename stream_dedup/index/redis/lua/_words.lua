@@ -116,7 +116,7 @@ do  -- a script has room for 200 local names
       local exist = all_renewed and all_exist(slices, from, to)
       for i = from, to do
         call('HSET', slices[i], pairs_at(at[i], counts[i]))
-        if not exist then keep(slices[i]) end
+        if not exist then renew(slices[i]) end
       end
     end
   end
@@ -1148,7 +1148,7 @@ do  -- a script has room for 200 local names
         for at = 1, #fields, MAX_FIELDS do
           call('HSET', written[i], unpack(fields, at, math.min(at + MAX_FIELDS - 1, #fields)))
         end
-        if not exist then keep(written[i]) end
+        if not exist then renew(written[i]) end
       end
     end
   end

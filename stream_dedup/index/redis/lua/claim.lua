@@ -41,7 +41,7 @@ end
 local function settle(c)
   local SNAPSHOT_FIELDS = unpack_bytes(SNAPSHOT, c[C_SNAPSHOT])
   if state == OPEN or into ~= NOWHERE then return end
-  into = SETTLED
+  into = NEVER_MERGES
   c[C_SNAPSHOT] = pack_bytes(SNAPSHOT, SNAPSHOT_FIELDS) .. sub(c[C_SNAPSHOT], SNAPSHOT_BYTES + 1)
   c.is_changed_text = true
 end
@@ -57,7 +57,7 @@ for i = 1, #taken do
     leased_until[#leased_until + 1] = now_us + lease_us
     leased_until[#leased_until + 1] = id
     local worn = is_worn(c[C_RENEWED_S])
-    if worn then keep_cluster(c) end
+    if worn then renew_cluster(c) end
     if c[C_SNAPSHOT] == '' then
       c[C_REVISION], c[C_LEASED] = c[C_REVISION] + 1, 1
       local merged, into = c[C_MERGED], c[C_STATE] == MERGED and c[C_INTO] or NOWHERE
@@ -87,7 +87,7 @@ for i = 1, #taken do
 end
 if #answers > 0 then
   call('ZADD', leases, unpack(leased_until))
-  keep(leases)
+  renew(leases)
 end
 write_counters()
 table.insert(answers, 1, call('HGET', META, 'shapes') or '')

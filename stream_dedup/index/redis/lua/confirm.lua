@@ -54,5 +54,5 @@ end
 if #dues > 0 then call('ZADD', due, unpack(dues)) end
 write_buried(gone)
 write_counters()
-for i = 1, 4 do keep(KEYS[i]) end
+for i = 1, 4 do renew(KEYS[i]) end
 return redis.status_reply('OK')

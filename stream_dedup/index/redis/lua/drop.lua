@@ -15,6 +15,6 @@ end
 if is_prepared(fence, attempt) then release(ARGV[3]) end
 if ARGV[6] ~= '' and tonumber(known[1] or 0) == fence then
   arrive(heads, ARGV[3], tonumber(ARGV[6]))
-  keep(heads)
+  renew(heads)
 end
 return redis.status_reply('OK')

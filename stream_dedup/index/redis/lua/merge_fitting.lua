@@ -20,7 +20,7 @@ local function merge(q)
   local SNAPSHOT_FIELDS = unpack_bytes(SNAPSHOT, c[C_SNAPSHOT])
   if state == OPEN or events ~= c[C_EVENTS] then return nil end  -- it was open then
   if state == MERGED then return into end
-  if into ~= NOWHERE then return nil end  -- settled
+  if into ~= NOWHERE then return nil end  -- that is decided
   local root
   if c[C_GROUP] == q.group and c[C_LEARNED] == 0 and revision == 1 and q.words > 0 then
     local until_us = expires_us(c)
@@ -33,7 +33,7 @@ local function merge(q)
     c[C_STATE], state, into = MERGED, MERGED, root.id
     write_cluster(root)
   else
-    into = SETTLED
+    into = NEVER_MERGES
   end
   c[C_SNAPSHOT] = pack_bytes(SNAPSHOT, SNAPSHOT_FIELDS) .. sub(c[C_SNAPSHOT], SNAPSHOT_BYTES + 1)
   c.is_changed_text = true

@@ -123,13 +123,13 @@ end
 -- Even if nothing can be counted: clusters that a partition further behind opens have to stay open.
 if part ~= PART_FINISH then  -- whoever finishes may do so much later
   arrive(heads, ARGV[3], time_us)
-  keep(heads)
+  renew(heads)
 end
 if #closed > 1 or blocked then
   for i = 1, #provisional do close(keys, provisional[i], ENDED) end
   write_closed(keys)
   write_counters()
-  for _, key in pairs(keys) do keep(key) end
+  for _, key in pairs(keys) do renew(key) end
   return blocked and {2} or closed
 end
 if part == PART_PREPARE then
@@ -141,7 +141,7 @@ if part == PART_PREPARE then
 end
 
 for i = 1, #bare_keys do call('SETRANGE', bare_keys[i], '0', bare_numbers[i]) end
-for i = 1, #to_keep do keep(to_keep[i]) end
+for i = 1, #to_keep do renew(to_keep[i]) end
 
 -- Of the events chosen by chance those of the least priorities stay: once there are twice as many as
 -- wanted, the others go. While a summary is leased all stay, as it names some of them.
@@ -189,7 +189,7 @@ for i = 1, #deltas do
     dues[#dues + 1] = c[C_EMITTED_US] + every_us
     dues[#dues + 1] = c.id
   end
-  if is_worn(c[C_RENEWED_S]) then keep_cluster(c) end
+  if is_worn(c[C_RENEWED_S]) then renew_cluster(c) end
   if #values > 0 then
     local count = write_values(c, values)
     c[C_SAMPLES], c[C_SAMPLED] = c[C_SAMPLES] + more_samples, c[C_SAMPLED] + count - more_samples
@@ -214,10 +214,10 @@ if part == PART_DECIDE then decide(partition, fence, attempt) elseif part == PAR
 local more = sweep(keys, advance(heads), steps)
 add('events', counted)
 write_counters()
-for _, key in pairs(keys) do keep(key) end
-keep(partition)
-keep(journal)
-keep(META)
+for _, key in pairs(keys) do renew(key) end
+renew(partition)
+renew(journal)
+renew(META)
 local answer = garbage(keys.garbage, pieces)
 table.insert(answer, 1, more and 1 or 0)
 table.insert(answer, 1, owned[2] or '-1')

@@ -380,7 +380,7 @@ end
 local function lead(q, id, distance, searchable)
   local renewed = are_renewed(q, searchable)
   call('HSET', KEYS[q.at], q.field, id .. string.char(distance))
-  if not renewed then keep(KEYS[q.at]) end
+  if not renewed then renew(KEYS[q.at]) end
   if searchable then insert(q, id, renewed) end
 end
 
@@ -436,7 +436,7 @@ local function open(q, earlier)
   end
   call('SET', c.key, pack_whole(c), 'PX', ttl)
   c.is_changed_text = false
-  if has_values(c) then keep(values_key(c.key)) end
+  if has_values(c) then renew(values_key(c.key)) end
   loaded[c.id], dirty[c.id] = c, nil
   opened[#opened + 1] = c
   lead(q, c.id, 0, q.near)
@@ -635,7 +635,7 @@ local function queue()
   if #recencies == 0 then return end
   call('ZADD', recency, unpack(recencies))
   if #expiries > 0 then call('ZADD', expiry, unpack(expiries)) end
-  for i = 1, 4 do keep(KEYS[i]) end
+  for i = 1, 4 do renew(KEYS[i]) end
 end
 
 local answers, refused = {}, false
@@ -726,9 +726,9 @@ for _, c in pairs(dirty) do write_cluster(c) end
 if #inserted > 0 then
   call('RPUSH', inserted_key, pack_bytes(INSERTING_CALL, last_call, call_number) .. table.concat(inserted))
   call('LTRIM', inserted_key, -CALLS_KEPT, -1)
-  keep(inserted_key)
+  renew(inserted_key)
 end
-if call('EXISTS', garbage_key) == 1 then keep(garbage_key) end
+if call('EXISTS', garbage_key) == 1 then renew(garbage_key) end
 write_counters()
 if refused then return redis.error_reply(string.format('SDWAITING %d', number('waiting'))) end
 local entries = tonumber(stored_meta[3] or 0) + (added.fingerprints or 0)

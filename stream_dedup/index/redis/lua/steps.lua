@@ -117,7 +117,7 @@ local function touch(c, id, q, is_new_name)
       end
     end
   end
-  if worn then keep_cluster(c) end
+  if worn then renew_cluster(c) end
   if is_later or worn or c[C_NAMES] ~= names or c.is_changed_text then
     write_cluster(c)
     work = work + 1
@@ -137,7 +137,7 @@ end
 
 local function insert(slice, hash, entry, fingerprint)
   call('ZADD', slice, '0', hash .. entry .. fingerprint)
-  keep(slice)
+  renew(slice)
   work = work + 2
 end
 
@@ -189,7 +189,7 @@ local function begin(at, id, ticket, hash, q)
   if before and precedes(before, ticket) then return ANSWERS[ANSWER_WAIT] end
   call('SET', KEYS[at + 1], ticket, 'PX', LEASE)
   call('HSET', begun, id .. ticket, pack_bytes(BEGUN, server_s, q.exact, q.near) .. q.fingerprint .. q.group)
-  keep(begun)
+  renew(begun)
   insert(KEYS[at + 2], hash, id .. ticket, q.fingerprint)
   work = work + 4
   return beside(id .. ticket, surely, members, is_cut)
@@ -233,14 +233,14 @@ local function open(at, id, ticket, q)
     forget(KEYS[at + 1], id .. ticket)
     return ANSWERS[ANSWER_FULL]
   end
-  if is_open then keep(garbage_key) end
+  if is_open then renew(garbage_key) end
   call('HDEL', begun, id .. ticket)
   call('DEL', KEYS[at + 1])  -- it holds the ticket
   c.ticket, c[C_FINGERPRINT] = ticket, q.fingerprint
   c[C_NAME_LIST] = pack_bytes(SPREAD_NAMES, ticket, #q.group, q.group) .. name_of(q, q.near == 1)
   add('fingerprints', q.near)
   call('SET', key, pack_whole(c), 'PX', ttl)
-  if has_values(c) then keep(values_key(key)) end
+  if has_values(c) then renew(values_key(key)) end
   recencies[#recencies + 1], recencies[#recencies + 2] = c[C_LAST_US], id
   if expires_by_age(c) then expiries[#expiries + 1], expiries[#expiries + 2] = expires_us(c), id end
   work = work + 6
@@ -281,7 +281,7 @@ local done, problem = pcall(carry_out)
 if #recencies > 0 then  -- also after an error: what was opened has to be closed one day
   call('ZADD', recency, unpack(recencies))
   if #expiries > 0 then call('ZADD', expiry, unpack(expiries)) end
-  for i = 3, 5 do keep(KEYS[i]) end
+  for i = 3, 5 do renew(KEYS[i]) end
 end
 if not done then error(problem, 0) end
 write_counters()

@@ -32,10 +32,10 @@ else
 end
 write_counters()
 if ARGV[6] ~= '' then call('HSET', META, 'kept', ARGV[6], 'kept_for', ttl) end
-keep(META)
-keep(keys.due)
+renew(META)
+renew(keys.due)
 local answer = garbage(keys.garbage, tonumber(ARGV[5]))
-if #answer > 0 then keep(keys.garbage) end
+if #answer > 0 then renew(keys.garbage) end
 table.insert(answer, 1, more and 1 or 0)
 table.insert(answer, 1, '')
 table.insert(answer, 1, 1)

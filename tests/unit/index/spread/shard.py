@@ -13,9 +13,9 @@ from stream_dedup.index.spread.counting import (
     Decide,
     Drop,
     Finish,
-    Kept,
     Number,
     Prepare,
+    ReadPrepared,
     Settle,
 )
 from stream_dedup.index.spread.protocol import Entry, Found
@@ -132,7 +132,7 @@ class Shard:
             case Settle(number=number):
                 self._give_up(state, number)
                 return state.decided == number
-            case Kept():
+            case ReadPrepared():
                 return state.kept and state.kept[0]
         return Answer.DONE
 

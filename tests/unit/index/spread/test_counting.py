@@ -19,9 +19,9 @@ from stream_dedup.index.spread.counting import (
     Decide,
     Drop,
     Finish,
-    Kept,
     Owner,
     Prepare,
+    ReadPrepared,
     Settle,
 )
 from stream_dedup.index.spread.protocol import Call, Places, Ticket
@@ -153,7 +153,7 @@ class Workers:
         return [(found, opened) for found, opened, _ in call.answers]
 
     def carry_out(self, request: Any) -> Any:
-        if isinstance(request, Prepare | Decide | Finish | Drop | Settle | Kept | Claim):
+        if isinstance(request, Prepare | Decide | Finish | Drop | Settle | ReadPrepared | Claim):
             return self.shards[request.shard].carry_out(request)
         return self.nodes[self.places.of(request)].carry_out(request, self.now_us)
 
