@@ -46,11 +46,11 @@ from benchmarks.quality import positive
 from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
-from stream_dedup.deduplicator import Deduplicator, run
+from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.engine.engine import NEAR_CACHE_SIZE, Engine
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
 from stream_dedup.index.base import Index, Limits
-from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.index.memory import MemoryIndex, run
 from stream_dedup.model import Batch, Partition
 
 KS = (3, 6, 8, 10)

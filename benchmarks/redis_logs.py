@@ -30,13 +30,12 @@ from benchmarks.reporting import Target, at_most, cost_table
 from benchmarks.speed import real_lines
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.summaries import Summaries
-from stream_dedup.deduplicator import run
 from stream_dedup.engine.engine import NEAR_CACHE_SIZE, Engine
 from stream_dedup.features.recipe import Match, Recipe, load_recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from stream_dedup.index.base import Limits, Query
-from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.index.memory import MemoryIndex, run
 from stream_dedup.index.redis.keys import NamespaceLayout
 from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.namespace import plan_layout

@@ -14,13 +14,12 @@ from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Callable,
-    Coroutine,
     Iterable,
     Iterator,
     Sequence,
 )
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -33,7 +32,7 @@ from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import IndexSize, Limits, max_waiting
-from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.index.memory import MemoryIndex, run
 from stream_dedup.index.saved import SavedCluster
 from stream_dedup.io.files import whole_file
 from stream_dedup.model import Batch, Decision, Partition, Summary
@@ -44,7 +43,6 @@ from stream_dedup.saved_state import Header, read_state, write_state
 Value = bytes | bytearray | memoryview | str | dict[str, Any]
 """What `Deduplicator` takes as an event: a text, or a decoded JSON object."""
 
-T = TypeVar("T")
 
 MAX_PART_EVENTS = 10_000
 """Events of a batch that are decided together at most: more would cost more for each."""
@@ -575,18 +573,3 @@ def _encoded(text: str) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # half of a surrogate pair, which JSON can hold
         return text.encode("utf-8", "surrogatepass")
-
-
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends, as those of an engine with an index in memory.
-
-    Raises:
-        RuntimeError: it did suspend.
-    """
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    coroutine.close()
-    raise RuntimeError("the index waits for something: await the engine instead")

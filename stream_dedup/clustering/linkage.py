@@ -21,9 +21,7 @@ from typing import NamedTuple
 
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint import bands, simhash
-from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.fingerprint.kernel import SKETCH_SIZE, native_module
-from stream_dedup.model import Position
 from stream_dedup.tables import sketches
 
 
@@ -136,16 +134,3 @@ def fastest_admitting() -> Callable[[bytes, list[int], list[bytes], float], list
         native.admitting if native else reference_admitting
     )
     return admitting
-
-
-def cluster_id(namespace: str, position: Position) -> int:
-    """Return the id of the cluster that the event at `position` would represent.
-
-    The id depends on nothing else, so an event that is delivered again gets the same one.
-
-    >>> f"{cluster_id('logs', Position('app.log', 0, 17)):016x}"
-    'e3e788ec37ce54a9'
-    """
-    source, partition, offset = position
-    text = f"{namespace}\0{source}\0{partition}\0{offset}"
-    return hash128(text.encode("utf-8", "surrogateescape"))[0]

@@ -1,13 +1,14 @@
-"""What an index takes as the group of an event: its group, and what else keeps clusters apart.
+"""What keeps clusters apart: the group of an event as an index takes it, and the ids of clusters.
 
 Events whose groups differ are never compared. So whatever must keep events apart is joined to the
 group that a person configured: the variant of the event, or what the rules of people say of it. An
-index need not know which.
+index need not know which. Rules are also part of the ids of clusters; the variant need not be, as
+it follows from the event.
 """
 
 from __future__ import annotations
 
-from stream_dedup.clustering.linkage import cluster_id
+from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.model import Position
 
 VARIANT_MARK = "\x1f"
@@ -38,6 +39,19 @@ def with_rules(group: str, scope: int) -> str:
 def plain_group(group: str) -> str:
     """Return the group without what was joined to it."""
     return group.partition(VARIANT_MARK)[0]
+
+
+def cluster_id(namespace: str, position: Position) -> int:
+    """Return the id of the cluster that the event at `position` would represent.
+
+    The id depends on nothing else, so an event that is delivered again gets the same one.
+
+    >>> f"{cluster_id('logs', Position('app.log', 0, 17)):016x}"
+    'e3e788ec37ce54a9'
+    """
+    source, partition, offset = position
+    text = f"{namespace}\0{source}\0{partition}\0{offset}"
+    return hash128(text.encode("utf-8", "surrogateescape"))[0]
 
 
 def opened_id(namespace: str, group: str, position: Position) -> int:

@@ -30,10 +30,10 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from stream_dedup.clustering.learning import MAX_POSTING_LISTS
 from stream_dedup.clustering.openings import OpenedPatterns
@@ -69,6 +69,8 @@ from stream_dedup.index.postings import Found, IsLive, Ready, Slot
 from stream_dedup.index.saved import Name, SavedCluster, SavedIndex, saved_bytes
 from stream_dedup.model import Closing, Decision, FoundBy, Partition, Position, Summary
 from stream_dedup.rules.keeping import KeptCounts
+
+T = TypeVar("T")
 
 _ID_BITS = 64
 _FIRST_COMPACTION = 1024
@@ -1044,6 +1046,21 @@ class MemoryIndex:
         if cluster is None or not cluster.due:
             return None
         return self._summaries.due_us(cluster.reported_us)
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends, as those of this index and of an engine over it.
+
+    Raises:
+        RuntimeError: it did suspend.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise RuntimeError("the index waits for something: await the engine instead")
 
 
 def _sampled_bytes(cluster: _Cluster) -> int:

@@ -20,14 +20,14 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 -- as everyone calls it
 from pyspark.sql import types as T  # noqa: N812 -- as above
 
-from stream_dedup.clustering.linkage import Linkage, cluster_id
+from stream_dedup.clustering.linkage import Linkage
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
-from stream_dedup.deduplicator import run
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Query, Resolution
-from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.index.groups import cluster_id
+from stream_dedup.index.memory import MemoryIndex, run
 from stream_dedup.model import Partition, Position
 from stream_dedup.spark.candidates import fingerprints
 

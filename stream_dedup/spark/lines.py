@@ -20,7 +20,6 @@ from pyspark.sql import functions as F  # noqa: N812 -- as everyone calls it
 from pyspark.sql import types as T  # noqa: N812 -- as above
 
 from stream_dedup.clustering.summaries import Summaries
-from stream_dedup.deduplicator import run
 from stream_dedup.engine.hashing import HashedBatch, Hasher, inline
 from stream_dedup.features.fields import decoded
 from stream_dedup.features.outcome_fields import OutcomeFields
@@ -29,6 +28,7 @@ from stream_dedup.fingerprint.combinations import LEAST_LEFT
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.groups import with_variant
+from stream_dedup.index.memory import run
 from stream_dedup.model import Batch, Partition
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from stream_dedup.clustering.linkage import cluster_id
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.features.recipe import Fingerprint, Match, Recipe
@@ -28,6 +27,7 @@ from stream_dedup.index.base import (
     Representative,
     Resolution,
 )
+from stream_dedup.index.groups import cluster_id
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.spread_store import SpreadIndex

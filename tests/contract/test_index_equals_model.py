@@ -29,7 +29,6 @@ from stream_dedup.clustering.learning import (
     may_be_missing,
     wanted_values,
 )
-from stream_dedup.clustering.linkage import cluster_id
 from stream_dedup.clustering.openings import OpenedPatterns
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import StreamTime, Windows
@@ -39,6 +38,7 @@ from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.hashing import mix
 from stream_dedup.fingerprint.one_off import ALL_GAPS, Keys, WordSlot, pack, pattern_keys, unpack
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Query, Resolution
+from stream_dedup.index.groups import cluster_id
 from stream_dedup.index.redis.layouts import NO_TIME_US
 from stream_dedup.index.redis.spread_store import SpreadIndex
 from stream_dedup.model import Closing, Decision, FoundBy, Kind, Partition, Position, Summary

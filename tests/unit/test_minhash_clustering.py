@@ -19,7 +19,6 @@ from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.comparison import Inspector
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
-from stream_dedup.deduplicator import run
 from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import RecipeError
 from stream_dedup.features.recipe import replace
@@ -29,7 +28,7 @@ from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.minhash import chance_of_equality, lookup_keys
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from stream_dedup.index.base import Limits, Query, Resolution
-from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.index.memory import MemoryIndex, run
 from stream_dedup.model import Batch, Partition, Position
 from tests.integration.command import run as command_line
 

@@ -12,13 +12,13 @@ import pytest
 import redis as driver
 
 from stream_dedup.clock import ManualClock
-from stream_dedup.clustering.linkage import cluster_id
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.engine.engine import Engine
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.features.recipe import replace as recipe_with
 from stream_dedup.index.base import ClusterDelta, Commit, Query
+from stream_dedup.index.groups import cluster_id
 from stream_dedup.index.redis import resolver
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import ShardKeys

@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 from stream_dedup.clustering.linkage import (
     Candidate,
     Linkage,
-    cluster_id,
     fastest_jaccard,
     reference_jaccard,
 )
 from stream_dedup.features.recipe import Match, Recipe, replace
 from stream_dedup.fingerprint.kernel import SKETCH_SIZE, native_module
-from stream_dedup.model import Position
 
 BANDS = replace(Recipe(), fingerprint__kind="bands", match__jaccard=0.42)
 
@@ -81,25 +79,6 @@ def test_a_higher_threshold_of_bands_holds_for_few_features_too() -> None:
 
 def test_the_distance_of_bands_is_the_number_of_differing_keys() -> None:
     assert Linkage(BANDS).distance(0, 1 << 48 | 0b111) == 2
-
-
-def test_ids_differ_by_every_part_of_namespace_and_position() -> None:
-    positions = [
-        Position("a", 0, 0),
-        Position("a", 0, 1),
-        Position("a", 1, 0),
-        Position("a", 10, 1),
-        Position("a", 1, 1),
-        Position("b", 0, 0),
-    ]
-    ids = {cluster_id(namespace, p) for namespace in ("x", "y") for p in positions}
-    assert len(ids) == 2 * len(positions)
-    assert all(0 <= identity < 2**64 for identity in ids)
-
-
-def test_ids_never_change() -> None:
-    assert cluster_id("logs", Position("app.log", 0, 17)) == 0xE3E788EC37CE54A9
-    assert cluster_id("logs", Position("\udcff.log", 0, 1))  # a file name that is not text
 
 
 hashes = st.sets(st.one_of(st.integers(0, 20), st.integers(0, 2**64 - 1)), max_size=SKETCH_SIZE - 1)

@@ -18,7 +18,7 @@ from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.columnar import take
-from stream_dedup.deduplicator import Deduplicator, run
+from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.engine.engine import REFUSALS_WARNED, Engine, OwnedPartition
 from stream_dedup.engine.hashing import HashedBatch
 from stream_dedup.engine.near_cache import CachedCluster
@@ -34,7 +34,7 @@ from stream_dedup.index.base import (
     Query,
     Resolution,
 )
-from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.index.memory import MemoryIndex, run
 from stream_dedup.model import Batch, Closing, Decision, Kind, Partition, Summary
 from stream_dedup.testing import assert_counts_add_up, clusters_of, decisions_of
 
@@ -453,7 +453,10 @@ def test_events_count_though_their_cluster_is_confirmed_meanwhile() -> None:
     decisions = run(engine.process(Batch(HERE, range(1, 4), values)))
     assert [d.kind for d in decisions] == [Kind.NEW, Kind.NEW, Kind.DUPLICATE]
     run(index.finish(NOW_US))
-    assert sorted((s.count for s in run(engine.claim_summaries())), reverse=True) == [2, 1]
+    assert sorted((s.count for s in run(engine.claim_summaries())), reverse=True) == [
+        2,
+        1,
+    ]
 
 
 def test_the_check_of_counts_reports_what_is_missing() -> None:

@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.clustering.windows import FOREVER_US, Windows
-from stream_dedup.deduplicator import run
 from stream_dedup.features.recipe import Match, Recipe
 from stream_dedup.fingerprint.hashing import mix
 from stream_dedup.fingerprint.one_off import pack, pattern_keys, sequence_key
 from stream_dedup.index.base import Query
-from stream_dedup.index.memory import LazyHeap, MemoryIndex
+from stream_dedup.index.memory import LazyHeap, MemoryIndex, run
 from stream_dedup.model import FoundBy, Position
 from tests.contract.test_learned_words import random_query
 from tests.effort import scaled
