@@ -41,7 +41,7 @@ from benchmarks.redis_meter import Meter
 from benchmarks.redis_spread import bench_spread
 from benchmarks.reporting import Target, print_targets
 from benchmarks.speed import ROOT
-from stream_dedup.fingerprint.kernel import native_module
+from stream_dedup.native import extension
 from tests.services.redis import RedisServer
 
 PHASES = "ABCDEFGHIJ"
@@ -141,7 +141,7 @@ def main() -> int:
     options = parser.parse_args()
     logging.getLogger("stream_dedup").setLevel(logging.ERROR)  # nothing is kept, on purpose
     out = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
-    kernel = "native kernel" if native_module() else "pure-Python reference"
+    kernel = "native kernel" if extension("fingerprint._kernel") else "pure-Python reference"
     peers = ", ".join(f"{name} {_version(name)}" for name in ("redis", "hiredis", "datasketch"))
     out.print(f"Python {platform.python_version()}, {kernel}, {peers}")
     sizes = QUICK if options.quick else Sizes()

@@ -42,11 +42,11 @@ from benchmarks.reporting import Target, at_least, at_most, print_targets, resid
 from stream_dedup import Deduplicator, load_recipe
 from stream_dedup.features.recipe import Match, Recipe, replace
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
-from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.model import Position
+from stream_dedup.native import extension
 from stream_dedup.tables.planner import choose
 from stream_dedup.tables.store import make_tables
 
@@ -333,7 +333,7 @@ def main() -> int:
         sys.stdout.write(json.dumps(measure(options.measure)))
         return 0
     out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    kernel = "native kernel" if native_module() else "pure-Python reference"
+    kernel = "native kernel" if extension("fingerprint._kernel") else "pure-Python reference"
     out.print(f"Python {platform.python_version()}, {kernel}, {os.cpu_count()} cores; "
               "one is used")  # fmt: skip
     lines = real_lines()

@@ -21,7 +21,6 @@ from stream_dedup.errors import (
     StreamDedupError,
     WorkerEnded,
 )
-from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.index.base import Index
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.patterns import MemoryPatterns, PatternStore
@@ -30,6 +29,7 @@ from stream_dedup.kafka.consumer import KafkaConsumer
 from stream_dedup.kafka.producer import KafkaProducer
 from stream_dedup.listening import HostNames
 from stream_dedup.metrics import Metrics
+from stream_dedup.native import extension, warn_if_not_compiled
 from stream_dedup.retries import with_retries
 from stream_dedup.units import counted
 from stream_dedup.worker.app import StopRequest, run_every_second, run_pipelines
@@ -90,7 +90,8 @@ def run_worker(config: Config, *, once: bool = False) -> None:
 async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: StatusLine) -> None:
     metrics = PrometheusMetrics()
     telemetry = make_telemetry(config, metrics)
-    kernel = "native" if native_module() else "reference"
+    warn_if_not_compiled()
+    kernel = "native" if extension("fingerprint._kernel") else "reference"
     metrics.set("info", 1, version=__version__, kernel=kernel)
     health, stop = Health(metrics), StopRequest()
     recent = RecentMetrics(metrics.snapshot, monotonic_s)

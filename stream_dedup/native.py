@@ -4,6 +4,9 @@ Each extension (Cython, a ``.pyx`` file) has a reference in plain Python with th
 the same results; property tests compare the two. The extension is used where it was compiled,
 unless the environment variable ``STREAM_DEDUP_PURE_PYTHON`` is set to anything.
 
+Whoever uses one asks here: `native_or` for a function or class, `module_or` for a whole module, and
+`extension` only to say what is in use.
+
 `setup.py` runs this file for the list, so it imports nothing but the standard library.
 """
 
@@ -13,6 +16,7 @@ import os
 import warnings
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -58,6 +62,12 @@ def native_or(name: str, member: str, reference: T) -> T:
     return found
 
 
+def module_or(name: str, reference: ModuleType) -> ModuleType:
+    """Return one of `EXTENSIONS`, or the module of the same contents where it is not used."""
+    native: ModuleType | None = extension(name)
+    return native or reference
+
+
 @cache
 def warn_if_not_compiled() -> None:
     """Warn, once a process, where the native kernel is wanted and was not compiled."""
@@ -68,5 +78,5 @@ def warn_if_not_compiled() -> None:
         "without a C compiler. Install one (Debian: apt-get install gcc python3-dev) and "
         "reinstall with: pip install --force-reinstall --no-binary stream-dedup stream-dedup",
         RuntimeWarning,
-        stacklevel=3,
+        stacklevel=2,
     )

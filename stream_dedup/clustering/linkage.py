@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint import bands, simhash
-from stream_dedup.fingerprint.kernel import SKETCH_SIZE, native_module
+from stream_dedup.fingerprint.kernel import SKETCH_SIZE
+from stream_dedup.native import native_or
 from stream_dedup.tables import sketches
 
 
@@ -106,9 +107,7 @@ def reference_jaccard(left: bytes, right: bytes) -> float:
 
 def fastest_jaccard() -> Callable[[bytes, bytes], float]:
     """Return the native function of the same result, where the kernel was built."""
-    native = native_module()
-    jaccard: Callable[[bytes, bytes], float] = native.jaccard if native else reference_jaccard
-    return jaccard
+    return native_or("fingerprint._kernel", "jaccard", reference_jaccard)
 
 
 def reference_admitting(
@@ -129,8 +128,4 @@ def reference_admitting(
 
 def fastest_admitting() -> Callable[[bytes, list[int], list[bytes], float], list[int]]:
     """Return the native function of the same result, where the kernel was built."""
-    native = native_module()
-    admitting: Callable[[bytes, list[int], list[bytes], float], list[int]] = (
-        native.admitting if native else reference_admitting
-    )
-    return admitting
+    return native_or("fingerprint._kernel", "admitting", reference_admitting)

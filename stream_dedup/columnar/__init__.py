@@ -24,15 +24,15 @@ built or the environment variable ``STREAM_DEDUP_PURE_PYTHON`` is set; property 
 two. A native call costs some 5 ns a row, a tenth of the shortest Python loop.
 """
 
-import os
+from typing import TYPE_CHECKING
 
-from stream_dedup.columnar import reference as _serving
+from stream_dedup.columnar import reference
+from stream_dedup.native import module_or
 
-if not os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
-    try:
-        from stream_dedup.columnar import _native as _serving  # type: ignore[no-redef]
-    except ImportError:
-        pass  # `fingerprint.kernel` warns: the extensions are built together, or none is
+if TYPE_CHECKING:
+    _serving = reference
+else:
+    _serving = module_or("columnar._native", reference)
 
 dictionary_encode = _serving.dictionary_encode
 encode_numbers = _serving.encode_numbers

@@ -54,7 +54,7 @@ from importlib import resources
 from types import ModuleType
 from typing import NamedTuple
 
-from stream_dedup.native import extension
+from stream_dedup.native import module_or
 
 HANGUL, HANGUL_SYLLABLES = 0xAC00, 11_172
 """The first syllable, and how many there are."""
@@ -269,4 +269,4 @@ def folded_passages(passages: Sequence[str]) -> list[bytes]:
 
 def fastest() -> ModuleType:
     """Return the native module if it is in use, or this one."""
-    return extension("features._folding") or sys.modules[__name__]
+    return module_or("features._folding", sys.modules[__name__])

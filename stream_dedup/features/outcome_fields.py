@@ -45,7 +45,7 @@ from stream_dedup.features.traces import (
     trace_of,
 )
 from stream_dedup.features.variants import LEVELS
-from stream_dedup.native import extension
+from stream_dedup.native import native_or
 
 
 def spellings(words: str) -> Iterator[str]:
@@ -502,14 +502,14 @@ Look = Callable[[dict[str, Any], list[object], list[tuple[str, object]]], int]
 
 def fastest_look() -> Look:
     """Return `look`, natively where that was compiled: for up to `MAX_FIELDS`."""
-    native = extension("features._outcome_fields")
-    if native is None:
+    native_look: Callable[..., int] | None = native_or("features._outcome_fields", "look", None)
+    if native_look is None:
         return look
 
     def looked(
         document: dict[str, Any], values: list[object], traces: list[tuple[str, object]]
     ) -> int:
-        found: int = native.look(document, _ROLES, MAX_FIELDS, _MAX_WORD, values, traces)
+        found = native_look(document, _ROLES, MAX_FIELDS, _MAX_WORD, values, traces)
         if found < 0:
             del values[1:], traces[:]
             found = look(document, values, traces)

@@ -93,7 +93,7 @@ from stream_dedup.features.tokens import (
     is_variable,
 )
 from stream_dedup.features.variants import LEVELS, METHODS
-from stream_dedup.native import extension
+from stream_dedup.native import module_or
 
 MAX_WORDS = 2
 """Maximum words of a string that is one value without a key: more may be a message."""
@@ -249,7 +249,7 @@ def pieces(text: bytes) -> Sequence[Piece]:
 
 def fastest() -> ModuleType:
     """Return the native module if it is in use, or this one."""
-    return extension("features._pieces") or sys.modules[__name__]
+    return module_or("features._pieces", sys.modules[__name__])
 
 
 class _Scanner:

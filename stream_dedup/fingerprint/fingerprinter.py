@@ -26,10 +26,10 @@ from stream_dedup.fingerprint.kernel import (
     Kernel,
     Segments,
     is_native,
-    native_module,
 )
 from stream_dedup.fingerprint.reference import ReferenceKernel, Taken
 from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
+from stream_dedup.native import native_or, warn_if_not_compiled
 
 OTHER_EXTRACTOR = "syllables"
 """Name used for every extractor that is not the kernel's own; the kernel treats them alike."""
@@ -306,6 +306,8 @@ def segments_of(events: Sequence[Sequence[Part]]) -> Segments:
 
 def make_kernel(recipe: Recipe, key: HashKey) -> Kernel:
     """Make the kernel for a recipe: the native one if it is available and supports the recipe."""
-    native = native_module() if is_native(recipe) else None
-    make: type[Kernel] = native.Kernel if native else ReferenceKernel
+    make: type[Kernel] = ReferenceKernel
+    if is_native(recipe):
+        warn_if_not_compiled()
+        make = native_or("fingerprint._kernel", "Kernel", ReferenceKernel)
     return make(recipe, key)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from stream_dedup.features.prepare import Part
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.bands import BITS
 from stream_dedup.fingerprint.simhash import WIDTHS
 from stream_dedup.fingerprint.siphash import HashKey
-from stream_dedup.native import extension, warn_if_not_compiled
 
 SKETCH_SIZE = 64
 """Hashes in a sketch: Jaccard is exact below it, and estimated from the least 64 above."""
@@ -141,12 +140,6 @@ class Kernel(Protocol):
             TypeError: a feature is not bytes.
             ValueError: a weight is not an integer from 0 to `MAX_WEIGHT`.
         """
-
-
-def native_module() -> Any:  # noqa: ANN401 -- a compiled module, or None
-    """Return the native kernel, or None where it is not used; warn once if it was not compiled."""
-    warn_if_not_compiled()
-    return extension("fingerprint._kernel")
 
 
 def is_native(recipe: Recipe) -> bool:

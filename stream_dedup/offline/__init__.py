@@ -6,15 +6,13 @@ plain Python, where that was not compiled or `STREAM_DEDUP_PURE_PYTHON` is set.
 
 from typing import TYPE_CHECKING
 
-from stream_dedup.native import extension, warn_if_not_compiled
+from stream_dedup.native import module_or, warn_if_not_compiled
+from stream_dedup.offline import reference
 
 if TYPE_CHECKING:
-    from stream_dedup.offline import reference as kernel
+    kernel = reference
 else:
-    kernel = extension("offline._native")
-    if kernel is None:
-        from stream_dedup.offline import reference as kernel
-
-        warn_if_not_compiled()
+    warn_if_not_compiled()
+    kernel = module_or("offline._native", reference)
 
 __all__ = ["kernel"]

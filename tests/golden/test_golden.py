@@ -15,9 +15,10 @@ import pytest
 from stream_dedup.features.recipe import Recipe, load_recipe, replace, shipped
 from stream_dedup.features.variants import LEVELS, OUTCOMES
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
-from stream_dedup.fingerprint.kernel import Fingerprints, is_native, native_module
+from stream_dedup.fingerprint.kernel import Fingerprints, is_native
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
+from stream_dedup.native import extension
 
 EVENTS = [
     b"Failed password for root from 10.0.0.7 port 4422 ssh2",
@@ -329,7 +330,7 @@ def test_fingerprints_stay_what_they_are(name: str, kernel: str) -> None:
     fingerprinter._kernel = (
         ReferenceKernel(recipe, PUBLIC_KEY)
         if kernel == "reference"
-        else native_module().Kernel(recipe, PUBLIC_KEY)
+        else extension("fingerprint._kernel").Kernel(recipe, PUBLIC_KEY)
     )
     documents = [{"message": e.decode("utf-8", "replace"), "size": len(e)} for e in EVENTS]
 

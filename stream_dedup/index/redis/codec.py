@@ -26,7 +26,7 @@ from stream_dedup.index.groups import VARIANT_MARK, opened_id
 from stream_dedup.index.redis import layouts, one_off
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, source_name
 from stream_dedup.model import Closing, Decision, FoundBy, Kind, Partition, Position, Summary
-from stream_dedup.native import extension
+from stream_dedup.native import native_or
 from stream_dedup.rules.keeping import KeptCounts
 from stream_dedup.tables.entries import Entries, Row, make_entries
 
@@ -536,9 +536,8 @@ def tables_of(packed: bytes, layout: NamespaceLayout) -> list[int]:
 # ------------------------------------------------------------ keys of queries and names
 
 
-_native = extension("index.redis._commits")
-_pack_decisions = _native.pack_decisions if _native else reference_pack_decisions
-pack_deltas = _native.pack_deltas if _native else reference_pack_deltas
+_pack_decisions = native_or("index.redis._commits", "pack_decisions", reference_pack_decisions)
+pack_deltas = native_or("index.redis._commits", "pack_deltas", reference_pack_deltas)
 _siphash = fastest_siphash()
 _pack_patterns = one_off.fastest_pack_patterns()
 

@@ -17,7 +17,7 @@ from stream_dedup.index.redis import codec, layouts
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
 from stream_dedup.index.redis.one_off import spread_of
 from stream_dedup.index.redis.scripts import Argument
-from stream_dedup.native import extension
+from stream_dedup.native import native_or
 
 Call = tuple[list[bytes], list[Argument]]
 """The keys and arguments of pieces of garbage, as ``purge.lua`` takes them."""
@@ -104,7 +104,4 @@ def _parts(piece: bytes, layout: NamespaceLayout) -> tuple[list[bytes], bytes, l
     return posting_keys, *codec.unpack_names(whole, layout)
 
 
-_native = extension("index.redis._garbage")
-pack_garbage: Callable[[Sequence[bytes], ShardKeys, NamespaceLayout, Arrange, int], list[Call]] = (
-    _native.pack_garbage if _native else reference_pack_garbage
-)
+pack_garbage = native_or("index.redis._garbage", "pack_garbage", reference_pack_garbage)

@@ -14,7 +14,8 @@ from stream_dedup.clustering.linkage import (
     reference_jaccard,
 )
 from stream_dedup.features.recipe import Match, Recipe, replace
-from stream_dedup.fingerprint.kernel import SKETCH_SIZE, native_module
+from stream_dedup.fingerprint.kernel import SKETCH_SIZE
+from stream_dedup.native import extension
 
 BANDS = replace(Recipe(), fingerprint__kind="bands", match__jaccard=0.42)
 
@@ -102,7 +103,7 @@ def test_jaccard_of_small_sketches_is_exact(left: set[int], right: set[int]) -> 
     st.sets(st.integers(0, 300), max_size=200),
 )
 def test_native_jaccard_equals_the_reference(left: set[int], right: set[int]) -> None:
-    assert native_module() is not None
+    assert extension("fingerprint._kernel") is not None
     pair = sketch(left), sketch(right)
     assert reference_jaccard(*pair) == jaccard(*pair) == jaccard(*reversed(pair))
 

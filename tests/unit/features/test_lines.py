@@ -16,9 +16,9 @@ from stream_dedup.features.lines import ALL_ASSIGNED, MAX_GROUP, LineReader
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import load_recipe, replace
 from stream_dedup.features.tokens import PLACEHOLDER
-from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY, siphash
+from stream_dedup.native import extension
 from tests.effort import scaled
 from tests.strategies import log_lines, raw_bytes
 
@@ -26,7 +26,7 @@ LOGS = load_recipe("logs")
 READER = LineReader(LOGS, reference=True)
 PAIRS = [(bytes([97 + n]), bytes([107 + n])) for n in range(8)]
 NATIVE_READER = LineReader(LOGS)
-NATIVE = native_module().Kernel(LOGS, PUBLIC_KEY)
+NATIVE = extension("fingerprint._kernel").Kernel(LOGS, PUBLIC_KEY)
 REFERENCE = ReferenceKernel(LOGS, PUBLIC_KEY)
 
 
@@ -563,7 +563,7 @@ def test_hostile_lines_take_time_in_proportion_to_their_length(
     head: bytes, piece: bytes, tail: bytes
 ) -> None:
     recipe = replace(LOGS, input__max_bytes=1 << 24)
-    kernel = native_module().Kernel(recipe, PUBLIC_KEY)
+    kernel = extension("fingerprint._kernel").Kernel(recipe, PUBLIC_KEY)
     started = process_time()
     kernel.scan([head + piece * 100_000 + tail * 20], full=True)
     assert process_time() - started < 2  # quadratic time would be minutes

@@ -18,8 +18,8 @@ from stream_dedup.features.tokens import (
     splitter,
     tokenise,
 )
-from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY, siphash
+from stream_dedup.native import extension
 from tests.strategies import texts
 
 SPLIT = splitter(LOG_DELIMITERS)
@@ -37,7 +37,7 @@ def assert_scanned(expected: list[bytes], text: bytes) -> None:
         siphash(PUBLIC_KEY, token) ^ (2**64 - 1 if token == PLACEHOLDER else 0)
         for token in expected
     ]
-    kernel = native_module().Kernel(load_recipe("logs-1"), PUBLIC_KEY)
+    kernel = extension("fingerprint._kernel").Kernel(load_recipe("logs-1"), PUBLIC_KEY)
     whole = siphash(PUBLIC_KEY, struct.pack(f"<{len(hashes)}Q", *hashes))
     assert whole == kernel.scan([text], full=False).exact[0]
 

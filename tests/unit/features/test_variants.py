@@ -17,10 +17,10 @@ from stream_dedup.features.lines import LineReader
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
 from stream_dedup.features.variants import LEVELS, OUTCOMES
-from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from stream_dedup.model import Kind
+from stream_dedup.native import extension
 
 LOGS = load_recipe("logs")
 
@@ -36,13 +36,13 @@ def check_native(*lines: bytes) -> None:
     """The native kernel finds the same variants in lines as the reference."""
     for recipe in (LOGS, replace(LOGS, text__classes=True, match__learn=0)):
         reference = ReferenceKernel(recipe, PUBLIC_KEY)
-        native = native_module().Kernel(recipe, PUBLIC_KEY)
+        native = extension("fingerprint._kernel").Kernel(recipe, PUBLIC_KEY)
         assert native.scan(lines, full=True) == reference.scan(lines, full=True)
 
 
 def check_remembered(lines: list[bytes]) -> None:
     """A kernel that has seen some of the lines before, but for digits, finds the same of each."""
-    native = native_module().Kernel(LOGS, PUBLIC_KEY)
+    native = extension("fingerprint._kernel").Kernel(LOGS, PUBLIC_KEY)
     reference = ReferenceKernel(LOGS, PUBLIC_KEY)
     for line in lines * 2:
         assert native.scan([line], full=False) == reference.scan([line], full=False)

@@ -11,8 +11,8 @@ import pytest
 from stream_dedup.features.prepare import NO_SALT
 from stream_dedup.features.recipe import Recipe, replace
 from stream_dedup.fingerprint.hashing import hash128, hash_sequence
-from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
+from stream_dedup.native import extension
 
 MASK = (1 << 64) - 1
 
@@ -92,7 +92,7 @@ def test_a_sequence_hashes_as_its_little_endian_bytes(seed: int) -> None:
 def test_the_kernel_hashes_one_token_of_any_length_alike(seed: int) -> None:
     # One feature of weight 1 is its own simhash: the fingerprint is the feature's hash.
     recipe = replace(Recipe(), fingerprint__width=128, fingerprint__seed=seed)
-    kernel = native_module().Kernel(recipe, PUBLIC_KEY)
+    kernel = extension("fingerprint._kernel").Kernel(recipe, PUBLIC_KEY)
     data = samples()
 
     numbers = kernel.fold([[(text, 1, NO_SALT)] for text in data], full=True)
@@ -104,14 +104,14 @@ def test_the_kernel_hashes_one_token_of_any_length_alike(seed: int) -> None:
 
 def test_the_kernel_hashes_scanned_words_alike() -> None:
     words = [b"x" * length for length in range(1, 65)]
-    numbers = native_module().Kernel(Recipe(), PUBLIC_KEY).scan(words, full=True)
+    numbers = extension("fingerprint._kernel").Kernel(Recipe(), PUBLIC_KEY).scan(words, full=True)
 
     assert [murmur(word, 0)[0] for word in words] == list(numbers.low)
 
 
 def test_the_kernel_reads_nothing_beyond_a_token() -> None:
     # The same token at every offset of a text, before bytes that differ.
-    kernel = native_module().Kernel(Recipe(), PUBLIC_KEY)
+    kernel = extension("fingerprint._kernel").Kernel(Recipe(), PUBLIC_KEY)
     for length in range(1, 33):
         token = bytes(range(65, 65 + length)).replace(b"[", b"a").replace(b"]", b"b")
         texts = [b" " * pad + token + b" " + end for pad in range(9) for end in (b"", b" " * 40)]

@@ -24,11 +24,11 @@ from stream_dedup.fingerprint.kernel import (
     Kernel,
     Segments,
     is_native,
-    native_module,
 )
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.simhash import simhash
 from stream_dedup.fingerprint.siphash import HashKey, siphash
+from stream_dedup.native import extension
 from tests.effort import scaled
 from tests.strategies import feature_events, log_lines, recipes, segments, texts
 
@@ -40,7 +40,7 @@ batches = st.lists(texts, max_size=6)
 
 
 def native(recipe: Recipe) -> Kernel:
-    module = native_module()
+    module = extension("fingerprint._kernel")
     assert module is not None, "these tests compare the native kernel: build it first"
     kernel: Kernel = module.Kernel(recipe, KEY)
     return kernel
@@ -523,7 +523,7 @@ hash_sets = st.sets(st.integers(0, 40) | st.integers(0, 2**64 - 1), max_size=90)
 def test_jaccard_equals_the_reference(left: set[int], right: set[int]) -> None:
     a, b = (array("Q", sorted(hashes)[:64]).tobytes() for hashes in (left, right))
 
-    assert reference_jaccard(a, b) == native_module().jaccard(a, b)
+    assert reference_jaccard(a, b) == extension("fingerprint._kernel").jaccard(a, b)
     if max(len(left), len(right)) < 64 and left | right:
         assert len(left & right) / len(left | right) == reference_jaccard(a, b)
 
@@ -532,9 +532,9 @@ def test_jaccard_equals_the_reference(left: set[int], right: set[int]) -> None:
 def test_owners_that_admit_equal_the_reference(sets: list[set[int]], least: float) -> None:
     sketches = [array("Q", sorted(hashes)[:64]).tobytes() for hashes in sets]
     asked = (sketches[0], list(range(len(sets))), sketches, least)
-    assert reference_admitting(*asked) == native_module().admitting(*asked)
+    assert reference_admitting(*asked) == extension("fingerprint._kernel").admitting(*asked)
 
 
 def test_what_is_no_sketch_is_refused() -> None:
     with pytest.raises(TypeError, match="a sketch is bytes"):
-        native_module().admitting(b"", [0], [None], 0.5)
+        extension("fingerprint._kernel").admitting(b"", [0], [None], 0.5)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from stream_dedup.features.prepare import NO_SALT, Part
 from stream_dedup.features.recipe import Recipe, replace
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
-from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.fingerprint.minhash import minhash
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
+from stream_dedup.native import extension
 
 hashes = st.lists(st.integers(0, 2**64 - 1), max_size=30)
 leasts = st.integers(1, 8)
@@ -73,7 +73,7 @@ def test_two_sets_agree_as_often_as_the_formula_says(least: int, shared: int, un
         events.append(features[:apart])
         events.append(features[:shared] + features[apart:])
     recipe = replace(Recipe(), fingerprint__kind="minhash", fingerprint__least=least, match__k=0)
-    numbers = native_module().Kernel(recipe, PUBLIC_KEY).fold(events, full=True)
+    numbers = extension("fingerprint._kernel").Kernel(recipe, PUBLIC_KEY).fold(events, full=True)
 
     low, chosen = numbers.low, numbers.chosen
     agreed = sum(low[i] == low[i + 1] for i in range(0, 2 * trials, 2)) / trials

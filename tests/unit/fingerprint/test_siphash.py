@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.fingerprint.siphash import KEY_BYTES, PUBLIC_KEY, HashKey, siphash
+from stream_dedup.native import extension
 
 COUNTING = HashKey(bytes(range(16)))
 """The key of the published vectors; their texts are 00, 00 01, 00 01 02 …"""
@@ -45,7 +45,7 @@ keys = st.binary(min_size=KEY_BYTES, max_size=KEY_BYTES).map(HashKey)
 
 
 def native_siphash(key: HashKey, data: bytes) -> int:
-    module = native_module()
+    module = extension("fingerprint._kernel")
     assert module is not None, "these tests compare the native function: build it first"
     value: int = module.siphash(key, data)
     return value
