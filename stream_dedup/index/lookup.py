@@ -1,9 +1,9 @@
 """How the memory index finds its open clusters: by exact hash, by postings, by permuted tables.
 
-Each open cluster has a *slot*: an owner number, the exact hashes that lead to it, its entries in
-the tables, and the postings of the one-off index that name it (see `postings`). The tables know
-only owner numbers, so a search that meets many clusters reads from a list whether they are live and
-touches no object for those that are not.
+Each open cluster has a *handle*, by which it is found: an owner number, the exact hashes that lead
+to it, its entries in the tables, and the postings of the one-off index that name it (see
+`postings`). The tables know only owner numbers, so a search that meets many clusters reads from a
+list whether they are live and touches no object for those that are not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stream_dedup.clustering.linkage import Candidate, Linkage
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint import bands
 from stream_dedup.index.base import Limits, Query
-from stream_dedup.index.postings import Postings, Slot
+from stream_dedup.index.postings import Handle, Postings
 from stream_dedup.tables.planner import MEMORY, choose
 from stream_dedup.tables.store import (
     Bands,
@@ -58,8 +58,8 @@ class Lookup:
         else:
             plan = choose(recipe.fingerprint.width, recipe.match.k, limits.max_clusters, MEMORY)
             self._tables = make_tables(plan.layout)
-        self._by_exact: dict[tuple[str, int], Slot] = {}
-        self._slots: list[Slot | None] = []  # by owner
+        self._by_exact: dict[tuple[str, int], Handle] = {}
+        self._handles: list[Handle | None] = []  # by owner
         self._live_until_us: list[int] = []  # by owner: the last event time for which it is live
         self._sketches: list[bytes] = []  # by owner
         self._free_owners: list[int] = []
@@ -79,39 +79,39 @@ class Lookup:
 
     # ------------------------------------------------------------ searching
 
-    def distance(self, slot: Slot, query: Query) -> int:
+    def distance(self, handle: Handle, query: Query) -> int:
         """Return the distance of a query from the cluster's representative."""
-        return self._linkage.distance(slot.fingerprint, query.fingerprint)
+        return self._linkage.distance(handle.fingerprint, query.fingerprint)
 
-    def is_live(self, slot: Slot, time_us: int) -> bool:
+    def is_live(self, handle: Handle, time_us: int) -> bool:
         """Return whether the cluster takes an event of that time."""
-        return self._live_until_us[slot.owner] >= time_us
+        return self._live_until_us[handle.owner] >= time_us
 
-    def by_exact_hash(self, query: Query) -> Slot | None:
+    def by_exact_hash(self, query: Query) -> Handle | None:
         """Return the cluster that the exact hash leads to, live or not."""
         return self._by_exact.get((query.group, query.exact))
 
-    def by_fingerprint(self, query: Query) -> Slot | None:
+    def by_fingerprint(self, query: Query) -> Handle | None:
         """Return the best live cluster within k bits; of bands, of those that share a key."""
         group = self._groups.get(query.group)
         if group is None:
             return None
         near = self._near(query, group)
         if self._band_tables is not None and len(near) == 1:
-            slot = self._slot(next(iter(near)))
-            if slot.sketch:  # else the tables have not verified it
-                return slot
+            handle = self._handle(next(iter(near)))
+            if handle.sketch:  # else the tables have not verified it
+                return handle
         ours, linkage = query.sketch, self._linkage
-        admitted: dict[Candidate, Slot] = {}
+        admitted: dict[Candidate, Handle] = {}
         for owner in near:
-            slot = self._slot(owner)
-            theirs = slot.sketch
+            handle = self._handle(owner)
+            theirs = handle.sketch
             similarity = linkage.jaccard(ours, theirs) if linkage.verifies else 0.0
             if similarity < linkage.least:
                 continue
-            distance = linkage.distance(slot.fingerprint, query.fingerprint)
+            distance = linkage.distance(handle.fingerprint, query.fingerprint)
             if linkage.admits(ours, theirs, similarity, distance):
-                admitted[Candidate(similarity, distance, slot.opened_us, slot.cluster)] = slot
+                admitted[Candidate(similarity, distance, handle.opened_us, handle.cluster)] = handle
         best = linkage.best(admitted)
         return None if best is None else admitted[best]
 
@@ -149,19 +149,19 @@ class Lookup:
                 nearest[owner] = distance
         ranked = []
         for owner, distance in nearest.items():
-            slot = self._slot(owner)
-            ranked.append((distance, slot.opened_us, slot.cluster, owner))
+            handle = self._handle(owner)
+            ranked.append((distance, handle.opened_us, handle.cluster, owner))
         ranked.sort()
         return {owner for *_, owner in ranked[: self._most_verified]}
 
-    def _slot(self, owner: int) -> Slot:
-        slot = self._slots[owner]
-        assert slot is not None
-        return slot
+    def _handle(self, owner: int) -> Handle:
+        handle = self._handles[owner]
+        assert handle is not None
+        return handle
 
     # ------------------------------------------------------------ changing
 
-    def add(self, cluster: int, query: Query, live_until_us: int) -> Slot:
+    def add(self, cluster: int, query: Query, live_until_us: int) -> Handle:
         """Add a cluster that this query opens.
 
         Args:
@@ -169,64 +169,64 @@ class Lookup:
             query: of its representative.
             live_until_us: the last event time for which it is live.
         """
-        slot = Slot(
+        handle = Handle(
             -1, cluster, query.group, query.fingerprint, query.sketch, query.first_us, query.one_off
         )  # fmt: skip
         near = [query.fingerprint] if query.near else []
         crowded = self._tables.crowded
-        self.restore(slot, [query.exact], near, live_until_us)
+        self.restore(handle, [query.exact], near, live_until_us)
         self.truncated += self._tables.crowded - crowded
-        return slot
+        return handle
 
     def restore(
         self,
-        slot: Slot,
+        handle: Handle,
         exacts: Iterable[int],
         fingerprints: Iterable[int],
         live_until_us: int,
     ) -> None:
         """Add a cluster with its exact hashes and fingerprints, as `leads` has returned them."""
         if self._free_owners:
-            slot.owner = self._free_owners.pop()
+            handle.owner = self._free_owners.pop()
         else:
-            slot.owner = len(self._slots)
-            self._slots.append(None)
+            handle.owner = len(self._handles)
+            self._handles.append(None)
             self._sketches.append(b"")
             self._live_until_us.append(0)
-        self._slots[slot.owner] = slot
-        self._sketches[slot.owner] = slot.sketch
-        self._live_until_us[slot.owner] = live_until_us
-        self._use_group(slot.group)
+        self._handles[handle.owner] = handle
+        self._sketches[handle.owner] = handle.sketch
+        self._live_until_us[handle.owner] = live_until_us
+        self._use_group(handle.group)
         for exact in exacts:
-            self._add_exact((slot.group, exact), slot)
+            self._add_exact((handle.group, exact), handle)
         for fingerprint in fingerprints:
-            self._add_fingerprint(fingerprint, slot)
+            self._add_fingerprint(fingerprint, handle)
 
-    def leads(self, slot: Slot) -> tuple[list[int], list[int]]:
+    def leads(self, handle: Handle) -> tuple[list[int], list[int]]:
         """Return what leads to a cluster: exact hashes, and fingerprints."""
-        exacts = [key[1] for key in slot.exacts if self._by_exact.get(key) is slot]
-        return exacts, [self._tables.fingerprint(entry) for entry in slot.entries]
+        exacts = [key[1] for key in handle.exacts if self._by_exact.get(key) is handle]
+        return exacts, [self._tables.fingerprint(entry) for entry in handle.entries]
 
-    def add_alias(self, query: Query, slot: Slot, *, searchable: bool = True) -> None:
+    def add_alias(self, query: Query, handle: Handle, *, searchable: bool = True) -> None:
         """Let a query's exact hash lead to a cluster, up to the cap on aliases.
 
         Its fingerprint too if it is `searchable`: if a similar one would else not be found. Keys of
         bands are not: they would take sixteen entries an alias.
         """
-        if len(slot.exacts) > self._aliases:
+        if len(handle.exacts) > self._aliases:
             return
-        self._add_exact((slot.group, query.exact), slot)
+        self._add_exact((handle.group, query.exact), handle)
         # Without verification an alias's fingerprint leads to nothing that the representative's
         # own does not lead to. A representative of too few words is compared with nothing.
         searchable = searchable and self._linkage.verifies and self._band_tables is None
-        if searchable and slot.entries and slot.fingerprint != query.fingerprint:
-            self._add_fingerprint(query.fingerprint, slot)
+        if searchable and handle.entries and handle.fingerprint != query.fingerprint:
+            self._add_fingerprint(query.fingerprint, handle)
 
-    def extend(self, slot: Slot, live_until_us: int) -> None:
+    def extend(self, handle: Handle, live_until_us: int) -> None:
         """Keep a cluster live for longer."""
-        self._live_until_us[slot.owner] = live_until_us
+        self._live_until_us[handle.owner] = live_until_us
 
-    def merge(self, loser: Slot, root: Slot, looks: int) -> None:
+    def merge(self, loser: Handle, root: Handle, looks: int) -> None:
         """Let exact hashes and postings that lead to a cluster lead to another, up to the caps.
 
         Args:
@@ -239,27 +239,27 @@ class Lookup:
                 self._add_exact(key, root)
         self.postings.move(loser, root, looks)
 
-    def remove(self, slot: Slot) -> None:
+    def remove(self, handle: Handle) -> None:
         """Remove a cluster and everything that leads to it."""
-        for entry in slot.entries:
+        for entry in handle.entries:
             self._tables.delete(entry)
-        for key in slot.exacts:
-            if self._by_exact.get(key) is slot:
+        for key in handle.exacts:
+            if self._by_exact.get(key) is handle:
                 del self._by_exact[key]
-        self.postings.remove(slot)
-        self._slots[slot.owner] = None
-        self._sketches[slot.owner] = b""
-        self._free_owners.append(slot.owner)
-        self._leave_group(slot.group)
+        self.postings.remove(handle)
+        self._handles[handle.owner] = None
+        self._sketches[handle.owner] = b""
+        self._free_owners.append(handle.owner)
+        self._leave_group(handle.group)
 
-    def _add_exact(self, key: tuple[str, int], slot: Slot) -> None:
+    def _add_exact(self, key: tuple[str, int], handle: Handle) -> None:
         """Let an exact hash lead to the cluster, and no longer to another one."""
-        self._by_exact[key] = slot
-        slot.exacts.append(key)
+        self._by_exact[key] = handle
+        handle.exacts.append(key)
 
-    def _add_fingerprint(self, fingerprint: int, slot: Slot) -> None:
-        group = self._groups[slot.group]
-        slot.entries.append(self._tables.insert(fingerprint, group, slot.owner))
+    def _add_fingerprint(self, fingerprint: int, handle: Handle) -> None:
+        group = self._groups[handle.group]
+        handle.entries.append(self._tables.insert(fingerprint, group, handle.owner))
 
     # ------------------------------------------------------------ groups
 
@@ -293,12 +293,12 @@ class EvictedKeys:
         self._hashes = array("q")  # filled when the first cluster is evicted
         self._live_until_us = array("q")
 
-    def add(self, slot: Slot, live_until_us: int) -> None:
+    def add(self, handle: Handle, live_until_us: int) -> None:
         """Add the keys of a cluster that is closed though it would have been live until then."""
         if not self._hashes:
             self._hashes = array("q", bytes(8 * (self._mask + 1)))
             self._live_until_us = array("q", bytes(8 * (self._mask + 1)))
-        for key in slot.exacts:
+        for key in handle.exacts:
             number = hash(key)
             self._hashes[number & self._mask] = number
             self._live_until_us[number & self._mask] = live_until_us

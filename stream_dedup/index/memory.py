@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-A cluster is *open* (it has a slot in the `Lookup` and takes events), then *closed* (nothing leads
+A cluster is *open* (it has a handle in the `Lookup` and takes events), then *closed* (nothing leads
 to it, its final summary waits), then gone (a tombstone keeps its revision and count for a while)::
 
     resolve ──► provisional ──record──► open ──expired, …, merged──► closed ──confirm──► gone
@@ -65,7 +65,7 @@ from stream_dedup.index.base import (
 )
 from stream_dedup.index.groups import opened_id, plain_group
 from stream_dedup.index.lookup import EvictedKeys, Lookup
-from stream_dedup.index.postings import Found, IsLive, Ready, Slot
+from stream_dedup.index.postings import Found, Handle, IsLive, Ready
 from stream_dedup.index.saved import Name, SavedCluster, SavedIndex, saved_bytes
 from stream_dedup.model import Closing, Decision, FoundBy, Partition, Position, Summary
 from stream_dedup.rules.keeping import KeptCounts
@@ -156,7 +156,7 @@ class _Cluster:
     Attributes:
         identity: its id.
         position: of its representative.
-        slot: how it is found; of a closed one, how it was.
+        handle: how it is found; of a closed one, how it was.
         last_us: when it was last seen, by what was resolved or recorded; its window goes by this.
         first_us: earliest event time recorded.
         latest_us: latest event time recorded.
@@ -177,7 +177,7 @@ class _Cluster:
 
     identity: int
     position: Position
-    slot: Slot
+    handle: Handle
     last_us: int
     first_us: int
     latest_us: int
@@ -356,7 +356,7 @@ class MemoryIndex:
                 if root != answer.cluster:
                     answers[row] = self._join(query, self._clusters[root], FoundBy.LEARNED)
         for row, answer in enumerate(answers):
-            learned = self._clusters[answer.cluster].slot.learned
+            learned = self._clusters[answer.cluster].handle.learned
             if learned:
                 answers[row] = answer._replace(learned=learned)
         if self._each_call:
@@ -369,8 +369,8 @@ class MemoryIndex:
         if (
             own is not None
             and own.closing is None
-            and self._lookup.is_live(own.slot, query.first_us)
-            and own.slot.fingerprint == query.fingerprint
+            and self._lookup.is_live(own.handle, query.first_us)
+            and own.handle.fingerprint == query.fingerprint
         ):
             self.taught[row] = False
             return self._join(
@@ -391,8 +391,8 @@ class MemoryIndex:
     def _resolve_by_words(self, row: int, identity: int, query: Query, now_us: int) -> Resolution:
         """Resolve a query whose exact hash is unknown and whose words are learned."""
 
-        def is_live(slot: Slot) -> bool:
-            return self._lookup.is_live(slot, query.first_us)
+        def is_live(handle: Handle) -> bool:
+            return self._lookup.is_live(handle, query.first_us)
 
         known = self._lookup.postings.find(query.group, query.one_off, is_live)
         if known.is_variable:
@@ -400,17 +400,15 @@ class MemoryIndex:
         found, found_by = known.owner, FoundBy.WORDS
         if found is None and query.near:
             found, found_by = self._lookup.by_fingerprint(query), FoundBy.FINGERPRINT
-        if found is None:
-            found_by = (
-                FoundBy.LEARNED
-            )  # if its values complete a slot: it joins the clusters found there
+        if found is None:  # if its values complete a slot, it joins the clusters found there
+            found_by = FoundBy.LEARNED
         ready = self._lookup.postings.ready(known, is_live)
         root = self._merged(found, ready)
         if root is None:
             return self._open_by_words(identity, query, known, is_live, now_us)
-        self._lookup.add_alias(query, root.slot, searchable=found_by is FoundBy.FINGERPRINT)
+        self._lookup.add_alias(query, root.handle, searchable=found_by is FoundBy.FINGERPRINT)
         answer = self._join(query, root, found_by)
-        self._note_values(query, root.slot, found_by, known, ready, is_live)
+        self._note_values(query, root.handle, found_by, known, ready, is_live)
         return answer
 
     def _join_by_variable(
@@ -423,11 +421,11 @@ class MemoryIndex:
         ready = postings.ready(known, is_live)
         root = self._merged(found, ready)
         assert root is not None
-        self._lookup.add_alias(query, root.slot, searchable=False)
+        self._lookup.add_alias(query, root.handle, searchable=False)
         answer = self._join(query, root, FoundBy.LEARNED)
-        learned = postings.learn(query.group, known.seen, root.slot, ready, is_live)
-        learned |= postings.note_together(query.one_off, root.slot, known, ready, is_live)
-        learned |= root.slot.learned != shown
+        learned = postings.learn(query.group, known.seen, root.handle, ready, is_live)
+        learned |= postings.note_together(query.one_off, root.handle, known, ready, is_live)
+        learned |= root.handle.learned != shown
         self.taught[row] = learned or not ready.merging.keys() <= {found.cluster}
         return answer
 
@@ -436,9 +434,9 @@ class MemoryIndex:
     ) -> Resolution:
         """Open a cluster, note the values of its pattern, and compare that with earlier ones."""
         answer = self._open_cluster(identity, query, now_us)
-        slot = self._clusters[identity].slot
-        self._lookup.postings.open(slot, is_live)
-        self._lookup.postings.assume(slot, known, is_live)
+        handle = self._clusters[identity].handle
+        self._lookup.postings.open(handle, is_live)
+        self._lookup.postings.assume(handle, known, is_live)
         if not self._each_call:
             self._compare([query])
         return answer
@@ -446,7 +444,7 @@ class MemoryIndex:
     def _note_values(
         self,
         query: Query,
-        slot: Slot,
+        handle: Handle,
         found_by: FoundBy,
         known: Found,
         ready: Ready,
@@ -454,9 +452,9 @@ class MemoryIndex:
     ) -> None:
         """Note the values of a pattern that has joined a cluster."""
         postings, learned = self._lookup.postings, found_by is FoundBy.LEARNED
-        postings.note(query.one_off, slot, ready, is_live, outside=not learned)
+        postings.note(query.one_off, handle, ready, is_live, outside=not learned)
         if learned:
-            postings.note_together(query.one_off, slot, known, ready, is_live)
+            postings.note_together(query.one_off, handle, known, ready, is_live)
 
     def _compare(self, queries: Sequence[Query]) -> None:
         """Compare patterns that have opened clusters with those before; note which words vary."""
@@ -469,16 +467,16 @@ class MemoryIndex:
         cluster = self._clusters.get(opened_id(self._namespace, query.group, query.position))
         if cluster is None or cluster.closing is not None:
             return
-        slot = cluster.slot
-        if slot.group == query.group and slot.fingerprint == query.fingerprint:
+        handle = cluster.handle
+        if handle.group == query.group and handle.fingerprint == query.fingerprint:
             self._lookup.postings.combine(
                 query.one_off,
-                slot,
+                handle,
                 combination,
                 lambda other: self._lookup.is_live(other, query.first_us),
             )
 
-    def _merged(self, found: Slot | None, ready: Ready) -> _Cluster | None:
+    def _merged(self, found: Handle | None, ready: Ready) -> _Cluster | None:
         """Merge the cluster that was found and those of learned slots; return what is left."""
         if found is None and not ready.merging:
             return None
@@ -486,20 +484,20 @@ class MemoryIndex:
         merging = [self._clusters[identity] for identity in ids]
         root = min(
             merging,
-            key=lambda c: (c.provisional, c.slot.opened_us, c.position.offset, c.identity),
+            key=lambda c: (c.provisional, c.handle.opened_us, c.position.offset, c.identity),
         )
         looks = MAX_POSTING_LISTS
-        for loser in sorted(merging, key=lambda c: (c.slot.opened_us, c.identity)):
+        for loser in sorted(merging, key=lambda c: (c.handle.opened_us, c.identity)):
             if loser is not root:
-                had = len(loser.slot.posting_keys)
+                had = len(loser.handle.posting_keys)
                 self._merge(loser, root, looks)
                 looks = max(0, looks - had)
-        ready.show(root.slot)
+        ready.show(root.handle)
         return root
 
     def _merge(self, loser: _Cluster, root: _Cluster, looks: int) -> None:
         self._just_merged[loser.identity] = root.identity
-        self._lookup.merge(loser.slot, root.slot, looks)
+        self._lookup.merge(loser.handle, root.handle, looks)
         self._see(root, loser.last_us)
         if not loser.provisional:
             self._count_merged(loser, root)
@@ -516,19 +514,19 @@ class MemoryIndex:
         """Note that an open cluster was seen."""
         if last_us > cluster.last_us:
             cluster.last_us = last_us
-            self._lookup.extend(cluster.slot, self._live_until_us(cluster))
+            self._lookup.extend(cluster.handle, self._live_until_us(cluster))
 
     def _live_until_us(self, cluster: _Cluster) -> int:
-        return self._windows.expires_us(cluster.slot.opened_us, cluster.last_us)
+        return self._windows.expires_us(cluster.handle.opened_us, cluster.last_us)
 
     def _join(self, query: Query, cluster: _Cluster, found_by: FoundBy) -> Resolution:
         self._see(cluster, query.last_us)
-        slot = cluster.slot
+        handle = cluster.handle
         return Resolution(
             cluster.identity,
-            self._lookup.distance(slot, query),
+            self._lookup.distance(handle, query),
             cluster.position == query.position,
-            slot.opened_us,
+            handle.opened_us,
             cluster.last_us,
             not cluster.provisional,
             found_by,
@@ -544,7 +542,7 @@ class MemoryIndex:
         if self._cap_waiting and self.waiting > max_waiting(self._limits.max_clusters):
             raise IndexFull(too_many_wait(self.waiting))
         cluster = _Cluster(
-            identity, query.position, self._add_slot(identity, query), query.last_us,
+            identity, query.position, self._add_to_lookup(identity, query), query.last_us,
             query.first_us, query.first_us, reported_us=query.first_us,
         )  # fmt: skip
         if self._tombstones:
@@ -562,7 +560,7 @@ class MemoryIndex:
             found_by=FoundBy.NEW,
         )
 
-    def _add_slot(self, identity: int, query: Query) -> Slot:
+    def _add_to_lookup(self, identity: int, query: Query) -> Handle:
         until_us = self._windows.expires_us(query.first_us, query.last_us)
         return self._lookup.add(identity, query, until_us)
 
@@ -576,11 +574,11 @@ class MemoryIndex:
     def _reopen(self, cluster: _Cluster, query: Query) -> None:
         """Open a cluster again; its revisions and counts go on."""
         if cluster.closing is None:
-            self._remove_slot(cluster)
+            self._remove_from_lookup(cluster)
         if not (cluster.closing is None and cluster.provisional):
             cluster.before = cluster.closing or Closing.EXPIRED
         cluster.closing, cluster.initial_count = None, cluster.count
-        cluster.slot = self._add_slot(cluster.identity, query)
+        cluster.handle = self._add_to_lookup(cluster.identity, query)
         cluster.last_us = query.last_us
         self._finals.pop(cluster.identity, None)
         self._queue_closing(cluster)
@@ -715,7 +713,7 @@ class MemoryIndex:
                 return
             self._evicted += 1
             cluster = self._clusters[least[1]]
-            self._evicted_keys.add(cluster.slot, self._live_until_us(cluster))
+            self._evicted_keys.add(cluster.handle, self._live_until_us(cluster))
             self._let_go(least[1], Closing.EVICTED, now_us)
 
     def _let_go(self, identity: int, reason: Closing, now_us: int) -> None:
@@ -729,7 +727,7 @@ class MemoryIndex:
 
     def _close(self, identity: int, reason: Closing) -> None:
         cluster = self._clusters[identity]
-        self._remove_slot(cluster)
+        self._remove_from_lookup(cluster)
         if not cluster.provisional:
             cluster.closing = reason
         elif cluster.before is not None:
@@ -739,9 +737,9 @@ class MemoryIndex:
             return
         self._finals[identity] = None
 
-    def _remove_slot(self, cluster: _Cluster) -> None:
+    def _remove_from_lookup(self, cluster: _Cluster) -> None:
         """Let nothing lead to an open cluster any more; the queues drop it by themselves."""
-        self._lookup.remove(cluster.slot)
+        self._lookup.remove(cluster.handle)
         self._open_count -= 1
 
     # ------------------------------------------------------------ summaries
@@ -792,10 +790,10 @@ class MemoryIndex:
             position=cluster.position,
             representative=cluster.representative,
             samples=cluster.samples,
-            group=plain_group(cluster.slot.group),
+            group=plain_group(cluster.handle.group),
             merged_into=cluster.merged_into if cluster.closing is Closing.MERGED else None,
             merged=cluster.merged,
-            learned=cluster.slot.learned,
+            learned=cluster.handle.learned,
             sampled=cluster.sampled,
         )
 
@@ -827,7 +825,7 @@ class MemoryIndex:
         if cluster.may_be_sent or cluster.closing is Closing.MERGED:
             return claimed.merged_into
         cluster.may_be_sent = True
-        if cluster.slot.group != query.group or claimed.revision > 1:
+        if cluster.handle.group != query.group or claimed.revision > 1:
             return None
         root = self._fitted_by(cluster, query.one_off, query.first_us)
         if root is None:
@@ -847,7 +845,7 @@ class MemoryIndex:
         for cluster in list(self._clusters.values()):
             if cluster.revision or cluster.provisional or cluster.closing is Closing.MERGED:
                 continue
-            root = self._fitted_by(cluster, cluster.slot.one_off, cluster.last_us)
+            root = self._fitted_by(cluster, cluster.handle.one_off, cluster.last_us)
             if root is None:
                 continue
             self._count_merged(cluster, root)
@@ -860,16 +858,16 @@ class MemoryIndex:
 
         It was opened while the other one could still have taken its first event.
         """
-        slot, until_us = cluster.slot, self._live_until_us(cluster)
-        if slot.learned or not one_off:
+        handle, until_us = cluster.handle, self._live_until_us(cluster)
+        if handle.learned or not one_off:
             return None
 
-        def is_live(other: Slot) -> bool:
-            recorded = other is not slot and not self._clusters[other.cluster].provisional
+        def is_live(other: Handle) -> bool:
+            recorded = other is not handle and not self._clusters[other.cluster].provisional
             in_time = self._lookup.is_live(other, time_us) and other.opened_us <= until_us
             return recorded and in_time
 
-        found = self._lookup.postings.find_fitting(slot.group, one_off, is_live)
+        found = self._lookup.postings.find_fitting(handle.group, one_off, is_live)
         return None if found is None else self._clusters[found.cluster]
 
     async def confirm(self, summaries: Sequence[tuple[int, int]], now_us: int) -> None:
@@ -910,7 +908,7 @@ class MemoryIndex:
 
     async def representatives(self, clusters: Sequence[int]) -> list[Representative | None]:
         found = (self._clusters.get(identity) for identity in clusters)
-        return [Representative(c.representative, c.slot.learned) if c else None for c in found]
+        return [Representative(c.representative, c.handle.learned) if c else None for c in found]
 
     async def size(self) -> IndexSize:
         return IndexSize(
@@ -946,21 +944,21 @@ class MemoryIndex:
 
     def _saved_cluster(self, cluster: _Cluster) -> SavedCluster | None:
         """Return a cluster as it was before it became provisional; None if it was nothing then."""
-        slot, position, closing = cluster.slot, cluster.position, cluster.closing
+        handle, position, closing = cluster.handle, cluster.position, cluster.closing
         if closing is None and cluster.provisional:
             closing = cluster.before
             if closing is None:
                 return None
-        exacts, fingerprints = self._lookup.leads(slot) if closing is None else ([], [])
+        exacts, fingerprints = self._lookup.leads(handle) if closing is None else ([], [])
         width = saved_bytes(self.recipe)
         return SavedCluster(
             identity=cluster.identity,
             partition=_saved(Partition(position.source, position.partition)),
             offset=position.offset,
-            group=_bytes(slot.group),
-            fingerprint=slot.fingerprint.to_bytes(width, "big"),
-            sketch=slot.sketch,
-            opened_us=slot.opened_us,
+            group=_bytes(handle.group),
+            fingerprint=handle.fingerprint.to_bytes(width, "big"),
+            sketch=handle.sketch,
+            opened_us=handle.opened_us,
             last_us=cluster.last_us,
             first_us=cluster.first_us,
             latest_us=cluster.latest_us,
@@ -973,8 +971,8 @@ class MemoryIndex:
             closing=closing,
             exacts=exacts,
             fingerprints=[number.to_bytes(width, "big") for number in fingerprints],
-            postings=self._lookup.postings.leads(slot) if closing is None else [],
-            learned=slot.learned,
+            postings=self._lookup.postings.leads(handle) if closing is None else [],
+            learned=handle.learned,
             merged_into=cluster.merged_into,
             merged=cluster.merged,
             sampled=cluster.sampled,
@@ -1007,12 +1005,12 @@ class MemoryIndex:
 
     def _restore_cluster(self, saved: SavedCluster) -> None:
         fingerprint = int.from_bytes(saved.fingerprint, "big")
-        slot = Slot(
+        handle = Handle(
             -1, saved.identity, _text(saved.group), fingerprint, saved.sketch, saved.opened_us,
             learned=saved.learned,
         )  # fmt: skip
         cluster = _Cluster(
-            saved.identity, Position(*_loaded(saved.partition), saved.offset), slot,
+            saved.identity, Position(*_loaded(saved.partition), saved.offset), handle,
             saved.last_us, saved.first_us, saved.latest_us, saved.count,
             reported=saved.reported, reported_us=saved.reported_us, revision=saved.revision,
             representative=saved.representative, samples=saved.samples, closing=saved.closing,
@@ -1024,8 +1022,8 @@ class MemoryIndex:
             self._finals[cluster.identity] = None
             return
         numbers = [int.from_bytes(number, "big") for number in saved.fingerprints]
-        self._lookup.restore(slot, saved.exacts, numbers, self._live_until_us(cluster))
-        self._lookup.postings.restore(slot, saved.postings)
+        self._lookup.restore(handle, saved.exacts, numbers, self._live_until_us(cluster))
+        self._lookup.postings.restore(handle, saved.postings)
         self._queue_closing(cluster)
         self._queue_summary(cluster)
 

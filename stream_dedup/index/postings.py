@@ -60,8 +60,8 @@ fit ``user zoe copied table users``, but the verbs of one user would merge those
 same reason a cluster that shows a variable has no value for a slot of another word. Only where the
 variables of both can be no combination, as too few words are left, they merge.
 
-`Slot.learned` numbers the words of a cluster's representative. For a pattern with one word more or
-less the numbers do not match, so such a merge may be decided either way.
+`Handle.learned` numbers the words of a cluster's representative. For a pattern with one word more
+or less the numbers do not match, so such a merge may be decided either way.
 
 Bounds
 ------
@@ -71,7 +71,7 @@ Those of a cluster that is open, but has passed its window for an event, do not 
 way to the event's own where they have its value, or where there is no room.
 
 Most lists hold one posting, of the pattern that opened a cluster. Such a list is that cluster's
-slot itself, which keeps the keys of the pattern; the posting is made when it is asked for. So all
+handle itself, which keeps the keys of the pattern; the posting is made when it is asked for. So all
 postings of a pattern are noted at once, and take no memory but their places in the dictionary.
 
 Limits: `MAX_POSTINGS` of a list, one value less than a slot wants and as many as each word of a
@@ -128,8 +128,8 @@ from stream_dedup.fingerprint.one_off import (
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
-    """How one open cluster is found.
+class Handle:
+    """How one open cluster is found; see `lookup`.
 
     Attributes:
         owner: its owner number in the tables.
@@ -159,7 +159,7 @@ class Slot:
     learned: int = 0
 
 
-IsLive = Callable[[Slot], bool]
+IsLive = Callable[[Handle], bool]
 """Whether a cluster takes the event in question."""
 
 
@@ -176,7 +176,7 @@ class Posting(NamedTuple):
 
     number: int
     value: int
-    owner: Slot
+    owner: Handle
     first: bool
 
     @property
@@ -185,13 +185,13 @@ class Posting(NamedTuple):
         return self.number in (OWN, COMBINATION) or self.value == LEARNED
 
 
-PostingLists = dict[int, list[Posting] | Slot]
-"""The posting lists of a group by their keys. A cluster's slot stands for its only posting."""
+PostingLists = dict[int, list[Posting] | Handle]
+"""The posting lists of a group by their keys. A cluster's handle stands for its only posting."""
 
 
-def older(slots: Iterable[Slot]) -> Slot | None:
+def older(owners: Iterable[Handle]) -> Handle | None:
     """Return the cluster that was opened first; of several the one of the least id."""
-    return min(slots, key=lambda slot: (slot.opened_us, slot.cluster), default=None)
+    return min(owners, key=lambda owner: (owner.opened_us, owner.cluster), default=None)
 
 
 class Seen(NamedTuple):
@@ -213,10 +213,10 @@ class Found(NamedTuple):
             fits; none if it is not known whether these words vary in it.
         words: the pattern's, if there are combinations.
         shown: the variables of the cluster whose pattern fits and shows the most, as
-            `Slot.learned`: a cluster that shows another one stays apart. All, if none fits.
+            `Handle.learned`: a cluster that shows another one stays apart. All, if none fits.
     """
 
-    owner: Slot | None
+    owner: Handle | None
     is_variable: bool
     seen: list[Seen]
     together: Mapping[int, list[Posting]] = MappingProxyType({})
@@ -257,7 +257,7 @@ class Found(NamedTuple):
         assert self.words is not None
         return not self.words.combination(learned | self.shown)
 
-    def takes(self, slot: WordSlot, owner: Slot) -> bool:
+    def takes(self, slot: WordSlot, owner: Handle) -> bool:
         """Return whether a cluster merges that has a posting for a slot."""
         return self.may_merge(1 << slot.number % REPEATED | owner.learned)
 
@@ -274,11 +274,11 @@ class Ready(NamedTuple):
     """
 
     numbers: set[int]
-    merging: dict[int, Slot]
+    merging: dict[int, Handle]
     alike: set[int]
     together: set[int]
 
-    def show(self, root: Slot) -> None:
+    def show(self, root: Handle) -> None:
         """Let the pattern of the cluster that is left show the slots."""
         if root.cluster in self.alike:
             for number in self.numbers | self.together:
@@ -290,7 +290,7 @@ class _Noting(NamedTuple):
 
     lists: PostingLists
     words: PatternWords
-    owner: Slot
+    owner: Handle
     is_live: IsLive
 
 
@@ -351,7 +351,7 @@ class Postings:
         owner = _by_same_words(numbers, own) or _by_one_word_off(numbers, own, in_slots)
         return found._replace(owner=owner)
 
-    def find_fitting(self, group: str, one_off: bytes, is_live: IsLive) -> Slot | None:
+    def find_fitting(self, group: str, one_off: bytes, is_live: IsLive) -> Handle | None:
         """Find the cluster whose pattern a pattern fits by words that vary together.
 
         Args:
@@ -460,7 +460,7 @@ class Postings:
         ]
 
     @staticmethod
-    def _has_room(ready: Ready, more: Iterable[Slot]) -> bool:
+    def _has_room(ready: Ready, more: Iterable[Handle]) -> bool:
         """Return whether more clusters can merge, or are too much for this event."""
         owners = ready.merging | {owner.cluster: owner for owner in more}
         sizes = [len(owner.posting_keys) for owner in owners.values()]
@@ -471,7 +471,7 @@ class Postings:
         enough = len(live) + 1 >= wanted_values(self._learn, slot.around)
         return enough and all(posting.value != slot.value for posting in live)
 
-    def open(self, owner: Slot, is_live: IsLive) -> None:
+    def open(self, owner: Handle, is_live: IsLive) -> None:
         """Note the values of the pattern that opens a cluster.
 
         Args:
@@ -491,7 +491,7 @@ class Postings:
     def note(
         self,
         one_off: bytes,
-        owner: Slot,
+        owner: Handle,
         ready: Ready,
         is_live: IsLive,
         *,
@@ -531,7 +531,7 @@ class Postings:
                 self._note(lists, slot, known, owner, ready, is_live, first=first)
 
     def note_together(
-        self, one_off: bytes, owner: Slot, found: Found, ready: Ready, is_live: IsLive
+        self, one_off: bytes, owner: Handle, found: Found, ready: Ready, is_live: IsLive
     ) -> bool:
         """Note which words vary in a cluster's pattern, as a combination.
 
@@ -562,7 +562,7 @@ class Postings:
         self._note_beside(noting, combination)
         return True
 
-    def combine(self, one_off: bytes, owner: Slot, combination: int, is_live: IsLive) -> None:
+    def combine(self, one_off: bytes, owner: Handle, combination: int, is_live: IsLive) -> None:
         """Note that words of the pattern that opened a cluster vary together.
 
         Nothing changes if the cluster shows other variables.
@@ -580,7 +580,7 @@ class Postings:
         self._vary(noting, combination)
         self._note_beside(noting, combination)
 
-    def assume(self, owner: Slot, found: Found, is_live: IsLive) -> None:
+    def assume(self, owner: Handle, found: Found, is_live: IsLive) -> None:
         """Note the values of the pattern that opens a cluster, as if other words of it varied.
 
         Args:
@@ -593,7 +593,7 @@ class Postings:
             for combination in islice(found.together, MAX_ASSUMED):
                 self._note_beside(noting, combination)
 
-    def _noting(self, words: PatternWords, owner: Slot, is_live: IsLive) -> _Noting:
+    def _noting(self, words: PatternWords, owner: Handle, is_live: IsLive) -> _Noting:
         return _Noting(self._of_group.setdefault(owner.group, {}), words, owner, is_live)
 
     def _note_beside(self, noting: _Noting, combination: int) -> None:
@@ -652,7 +652,7 @@ class Postings:
         self._listed[shape_number(key)] = self.has_combinations = True
 
     def learn(
-        self, group: str, seen: Iterable[Seen], owner: Slot, ready: Ready, is_live: IsLive
+        self, group: str, seen: Iterable[Seen], owner: Handle, ready: Ready, is_live: IsLive
     ) -> bool:
         """Note which slots are learned, without values.
 
@@ -687,7 +687,7 @@ class Postings:
         lists: PostingLists,
         slot: WordSlot,
         posting_list: list[Posting],
-        owner: Slot,
+        owner: Handle,
         ready: Ready,
         is_live: IsLive,
         *,
@@ -734,7 +734,7 @@ class Postings:
             posting.owner.posting_keys.append(key)
         lists[key] = [*kept, posting]
 
-    def move(self, loser: Slot, root: Slot, looks: int = MAX_POSTING_LISTS) -> None:
+    def move(self, loser: Handle, root: Handle, looks: int = MAX_POSTING_LISTS) -> None:
         """Let the lists that name a cluster name another one of its group.
 
         Values do not follow: they would say of two words that vary in turns that one of them varies
@@ -765,39 +765,39 @@ class Postings:
                 root.posting_keys.append(key)
         loser.posting_keys = []
 
-    def remove(self, slot: Slot) -> None:
+    def remove(self, owner: Handle) -> None:
         """Remove what names a cluster."""
-        lists = self._of_group.get(slot.group)
+        lists = self._of_group.get(owner.group)
         if lists is None:
             return
-        for key in slot.posting_keys:
-            if lists.get(key) is slot:
+        for key in owner.posting_keys:
+            if lists.get(key) is owner:
                 del lists[key]
                 continue
-            kept = [posting for posting in _posting_list(lists, key) if posting.owner is not slot]
+            kept = [posting for posting in _posting_list(lists, key) if posting.owner is not owner]
             if kept:
                 lists[key] = kept
             else:
                 lists.pop(key, None)
         if not lists:
-            del self._of_group[slot.group]
-        slot.posting_keys = []
+            del self._of_group[owner.group]
+        owner.posting_keys = []
 
-    def leads(self, slot: Slot) -> list[tuple[int, int, int, bool]]:
+    def leads(self, owner: Handle) -> list[tuple[int, int, int, bool]]:
         """Return what names a cluster: key, number, value, and whether `Posting.first`."""
-        lists = self._of_group.get(slot.group, {})
+        lists = self._of_group.get(owner.group, {})
         return [
             (key, posting.number, posting.value, posting.first)
-            for key in slot.posting_keys
+            for key in owner.posting_keys
             for posting in _posting_list(lists, key)
-            if posting.owner is slot
+            if posting.owner is owner
         ]
 
-    def restore(self, slot: Slot, leads: Iterable[tuple[int, int, int, bool]]) -> None:
+    def restore(self, owner: Handle, leads: Iterable[tuple[int, int, int, bool]]) -> None:
         """Name a cluster again as `leads` has returned it."""
         for key, number, value, first in leads:
-            lists = self._of_group.setdefault(slot.group, {})
-            posting = Posting(number, value, slot, first)
+            lists = self._of_group.setdefault(owner.group, {})
+            posting = Posting(number, value, owner, first)
             self._put(lists, key, _posting_list(lists, key), posting, lambda _: True)
             if number == COMBINATION:
                 self._note_shape(key)
@@ -805,17 +805,17 @@ class Postings:
 
 def _posting_list(lists: PostingLists, key: int) -> list[Posting]:
     """Return the postings of a posting list; none if there is no such posting list."""
-    posting_list = lists.get(key)
-    if posting_list is None:
+    stored = lists.get(key)
+    if stored is None:
         return []
-    if isinstance(posting_list, list):
-        return posting_list
-    numbers = array("Q", posting_list.one_off)
+    if isinstance(stored, list):
+        return stored
+    numbers = array("Q", stored.one_off)
     number, value = OWN, gaps_of(numbers)
     if key != numbers[0]:
         slot = word_slot(numbers, slot_keys(numbers).index(key))
         number, value = slot.number, slot.value
-    postings = lists[key] = [Posting(number, value, posting_list, first=True)]
+    postings = lists[key] = [Posting(number, value, stored, first=True)]
     return postings
 
 
@@ -835,14 +835,14 @@ def _postings_in_slots(found: Found, is_live: IsLive) -> list[tuple[WordSlot, Po
     ]
 
 
-def _by_variable(found: Found, in_slots: list[tuple[WordSlot, Posting]]) -> Slot | None:
+def _by_variable(found: Found, in_slots: list[tuple[WordSlot, Posting]]) -> Handle | None:
     """Return the oldest cluster in whose pattern a word varies that the pattern has."""
     alone = (posting.owner for _, posting in in_slots if posting.value == LEARNED)
     together = (posting.owner for posting in chain.from_iterable(found.together.values()))
     return older(chain(alone, together))
 
 
-def _by_same_words(numbers: array[int], own: list[Posting]) -> Slot | None:
+def _by_same_words(numbers: array[int], own: list[Posting]) -> Handle | None:
     """Return the cluster of the pattern with the same words, if they are enough."""
     if word_count(numbers) < LEAST_SAME:
         return None
@@ -851,7 +851,7 @@ def _by_same_words(numbers: array[int], own: list[Posting]) -> Slot | None:
 
 def _by_one_word_off(
     numbers: array[int], own: list[Posting], in_slots: list[tuple[WordSlot, Posting]]
-) -> Slot | None:
+) -> Handle | None:
     """Return the oldest cluster whose pattern has one word more or less.
 
     If the pattern lacks a word of the cluster's representative, the cluster's pattern shows from
@@ -888,7 +888,7 @@ def _may_lack(slot: WordSlot, words: int, posting: Posting) -> bool:
     return bool(shows_variable) and may_be_missing(slot.number, words, ALL_GAPS, beside_gap=False)
 
 
-def _shows_no_other(owner: Slot, slot: WordSlot) -> bool:
+def _shows_no_other(owner: Handle, slot: WordSlot) -> bool:
     """Return whether no other word than that of a slot varies in a cluster's pattern."""
     return not owner.learned & ~(1 << slot.number % REPEATED)
 

@@ -947,7 +947,7 @@ def test_memory_is_bounded_by_the_cap_on_clusters() -> None:
     assert size.waiting == 0
     assert size.fingerprints <= 2 * cap
     index: Any = dedup.engine.index
-    assert len(index._lookup._slots) <= 2 * cap + batch
+    assert len(index._lookup._handles) <= 2 * cap + batch
     assert len(index._clusters) == cap
     assert len(index._lookup._by_exact) <= 2 * cap
     assert len(index._tombstones) <= cap

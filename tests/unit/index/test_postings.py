@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from stream_dedup.fingerprint.combinations import PatternWords
 from stream_dedup.fingerprint.one_off import pack, pattern_keys
-from stream_dedup.index.postings import NOTHING_READY, Found, Postings, Slot
+from stream_dedup.index.postings import NOTHING_READY, Found, Handle, Postings
 
 KEYS = pattern_keys([101, 102, 103, 104, 105], [False] * 5)
 
 
-def cluster(number: int) -> Slot:
-    return Slot(number, number, "", number, b"", number)
+def cluster(number: int) -> Handle:
+    return Handle(number, number, "", number, b"", number)
 
 
-def named_by_two_in_turn() -> tuple[Postings, Slot]:
+def named_by_two_in_turn() -> tuple[Postings, Handle]:
     """Postings of two clusters of one pattern, each noted while the other does not count."""
     postings, one, other = Postings(5), cluster(1), cluster(2)
     for owner in (one, other, one):
