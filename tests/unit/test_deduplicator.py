@@ -400,7 +400,7 @@ def test_a_summary_can_be_read_without_being_sent() -> None:
     assert dedup.summary(decisions[0].cluster) is None
 
 
-def test_a_pattern_shows_where_lines_that_joined_by_fingerprint_differ() -> None:
+def test_a_pattern_shows_where_lines_of_near_fingerprints_differ() -> None:
     line = (
         "the nightly import of the customer records from the remote warehouse into the local "
         "reporting system was begun by {} because the last full run is far too old and must be "

@@ -182,7 +182,7 @@ def test_equal_corpora_give_equal_bytes(tmp_path: Path) -> None:
 
 def test_json_events_are_documents_by_their_text(tmp_path: Path) -> None:
     lines = [{"msg": "disk full", "id": "x"}, {"msg": "disk ok", "id": "y"}]
-    text = "\n".join([*map(json.dumps, lines), "not json"])
+    text = "\n".join([*map(json.dumps, lines), "{not json"])
     (tmp_path / "a.jsonl").write_text(text + "\n")
 
     done = build(tmp_path, "-o", "v.tsv", "--min-count", "1", "a.jsonl")
