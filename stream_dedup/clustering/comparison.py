@@ -360,8 +360,13 @@ class Comparison:
         ours, theirs = self.left.numbers.one_off(0), self.right.numbers.one_off(0)
         if not ours or not theirs:
             return []
-        places = {(slot.key, slot.number) for slot in unpack(theirs).slots}
-        return [slot for slot in unpack(ours).slots if (slot.key, slot.number) in places]
+        values = {(slot.key, slot.number): slot.value for slot in unpack(theirs).slots}
+        # A word that only repeats once more is in the same place, too, and no other word.
+        return [
+            slot
+            for slot in unpack(ours).slots
+            if values.get((slot.key, slot.number), slot.value) != slot.value
+        ]
 
     @property
     def _where(self) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stream_dedup import Deduplicator, Kind, Recipe, load_recipe
@@ -42,6 +42,7 @@ pieces = st.lists(
     st.sampled_from([0.0, 0.5, 0.7]),
     st.sampled_from([0, 2, 5]),
 )
+@example(b"bob user user user bob", b"bob user user user bob bob", 0, 0.0, 2)
 def test_the_engine_decides_as_the_comparison_says(
     left: bytes, right: bytes, k: int, jaccard: float, learn: int
 ) -> None:
