@@ -93,8 +93,9 @@ def test_text_among_json_is_merged_as_text() -> None:
     decisions = [event["dedup"]["decision"] for event in done.objects]
     assert decisions == ["new", "new", "duplicate", "passed", "duplicate"]
     assert done.objects[1]["text"] == "listening on port 1"
-    named = run("dedup", "-e", "annotate", "--text-field", "message", stdin=body)
-    assert [event["dedup"].get("reason") for event in named.objects][1::3] == ["not JSON"] * 2
+    for options in (("--text-field", "message"), ("--recipe", "json")):
+        named = run("dedup", "-e", "annotate", *options, stdin=body)
+        assert [event["dedup"].get("reason") for event in named.objects][1::3] == ["not JSON"] * 2
 
 
 def test_numbers_and_the_order_of_keys_are_kept() -> None:
