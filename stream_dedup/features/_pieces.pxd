@@ -1527,13 +1527,24 @@ cdef inline bint is_optional(const Line* line, size_t start, size_t end) noexcep
     )
 
 
-cdef inline size_t before_punctuation(const uint8_t* text, size_t end) noexcept nogil:
+cdef inline void put_address(
+    Line* line, size_t start, size_t end, int held, Piece* piece
+) noexcept nogil:
+    """Make a piece of a text up to white space, but for punctuation at its end."""
+    cdef const uint8_t* text = line.text
     while (
         text[end - 1] == c"," or text[end - 1] == c";" or text[end - 1] == c":"
         or text[end - 1] == c"." or text[end - 1] == c"!" or text[end - 1] == c"?"
     ):
         end -= 1
-    return end
+    line.at = line.last_end = line.end = end
+    line.last = start
+    line.blank = False
+    line.role = OTHER
+    piece.start = start
+    piece.end = end
+    piece.held = held
+    piece.variable = True
 
 
 cdef inline void take_address(
@@ -1552,15 +1563,7 @@ cdef inline void take_address(
             break
         held |= tables.classes[byte]
         end += 1
-    end = before_punctuation(text, end)
-    line.at = line.last_end = line.end = end
-    line.last = start
-    line.blank = False
-    line.role = OTHER
-    piece.start = start
-    piece.end = end
-    piece.held = held
-    piece.variable = True
+    put_address(line, start, end, held, piece)
 
 
 cdef inline void take_joined_agent(
@@ -1573,15 +1576,8 @@ cdef inline void take_joined_agent(
     ):
         held |= tables.classes[text[end]]
         end += 1
-    end = before_punctuation(text, end)
-    line.at = line.last_end = line.end = end
-    line.last = start
-    line.blank = False
-    line.role = OTHER
-    piece.start = start
-    piece.end = end
-    piece.held = held
-    piece.variable = piece.absent = True
+    put_address(line, start, end, held, piece)
+    piece.absent = True
 
 
 cdef inline size_t date_of_syslog(const uint8_t* text, size_t length) noexcept nogil:
