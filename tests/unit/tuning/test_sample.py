@@ -94,7 +94,7 @@ def test_what_is_beside_the_texts_is_bounded_too() -> None:
 
 def test_what_is_compared_with_nothing_is_counted_by_reason() -> None:
     lines = [b'{"msg":"disk 1 is full"}', b"{broken", b"[1]", b'{"other":1}', b'{"msg":""}']
-    sample = sample_of(lines)
+    sample = sample_of(lines, reading=DecoderOptions(format="jsonl"))
 
     assert sample.events == 1
     assert dict(sample.passed) == {
