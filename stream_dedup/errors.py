@@ -63,6 +63,10 @@ class RecipeError(StreamDedupError):
         super().__init__(_sentence(file, key, problem, remedy))
 
 
+MISSING = "missing"
+"""The problem of a setting that is not given."""
+
+
 class ConfigProblem(NamedTuple):
     """One problem of the configuration. It holds no secrets.
 

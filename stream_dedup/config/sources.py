@@ -22,7 +22,7 @@ from pydantic_settings import EnvSettingsSource, SettingsError
 
 from stream_dedup.config.model import DELIMITER, PREFIX, SECTIONS, Config
 from stream_dedup.config.values import without_user
-from stream_dedup.errors import ConfigError, ConfigProblem
+from stream_dedup.errors import MISSING, ConfigError, ConfigProblem
 
 MAX_FILE_BYTES = 1 << 20
 """People write configurations; a larger file is a mistake."""
@@ -393,7 +393,7 @@ def _explain(
         problem = "unknown key"
         remedy = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(known)}"
     elif kind in {"missing", "too_short", "string_too_short"}:
-        problem = "missing" if kind == "missing" else "is empty"
+        problem = MISSING if kind == "missing" else "is empty"
         remedy = _ask_for(path)
         if not document and default == NOWHERE:
             remedy = "give a file (--config); stream-dedup config init writes one"

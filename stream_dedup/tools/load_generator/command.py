@@ -22,7 +22,7 @@ from stream_dedup.cli.common import (
 )
 from stream_dedup.cli.completion import complete_file
 from stream_dedup.clock import SystemClock
-from stream_dedup.errors import BrokerRefused, ConfigError, InputError
+from stream_dedup.errors import MISSING, BrokerRefused, ConfigError, InputError
 from stream_dedup.io.files import expand
 from stream_dedup.tools.load_generator.events import Sample, Samples, read_samples, replayed
 from stream_dedup.tools.load_generator.sender import Event, Load, LoadGenerator
@@ -109,7 +109,7 @@ def _config(file: str | None, settings: tuple[str, ...], topic: str) -> Config:
     try:
         return load_config(file, settings).config
     except ConfigError as error:
-        if not any(p.key == "pipelines" and p.problem == "is missing" for p in error.problems):
+        if not any(p.key == "pipelines" and p.problem == MISSING for p in error.problems):
             raise
     some = (f"pipelines.0.topics={topic}", f"pipelines.0.output_topic={topic}.")
     return load_config(file, (*settings, *some)).config
