@@ -674,11 +674,13 @@ class Engine:
         described = []
         for summary, template in zip(summaries, ids, strict=True):
             first, learned, variables = summary.representative, summary.learned, None
-            if self._slots.has_slots:
-                sample = [value for _, value in summary.sampled]
-                learned |= self._slots.lacking(first, learned, [*summary.samples, *sample])
-                if sample:
-                    variables = self._slots.slots(first, learned).describe(sample, summary.count)
+            sampled = [value for _, value in summary.sampled]
+            if self._slots.has_slots and (events := [*summary.samples, *sampled]):
+                slots = self._slots.slots(first, learned)
+                if lacking := self._slots.lacking(first, slots, events) & ~learned:
+                    learned |= lacking
+                    slots = self._slots.slots(first, learned)
+                variables = slots.describe(sampled, summary.count)
             pattern, variant = self._shown(first, learned)
             acted = self._acted(summary.representative)
             limit = None if acted is None else acted.limit

@@ -756,7 +756,7 @@ cdef inline bint take_plain_string(
     cdef size_t end
     cdef const Close* found
     if is_agent(line.text, line.length, at + 1) and not (
-        (role == ASSIGNED or role == COLON or role == SPACED or role == JSON)
+        (role == ASSIGNED or role == COLON or role == SPACED or role == JSON or behind_word)
         and is_message_key(line, tables)
     ):
         found = find_close(line, at + 1, c'"')

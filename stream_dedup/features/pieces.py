@@ -365,9 +365,10 @@ class _Scanner:
         return after
 
     def _plain_string(self, at: int, role: int, *, behind_word: bool) -> int:
-        """Take a string that only an access log makes a value; return where to go on."""
+        """Take a user agent, or a string that an access log makes a value; return where to go."""
         text = self._text
-        if _AGENT.match(text, at + 1) and not (role in _KEYED and self._is_message_key()):
+        is_keyed = role in _KEYED or behind_word
+        if _AGENT.match(text, at + 1) and not (is_keyed and self._is_message_key()):
             found = self._close(at + 1, b'"')
             if found.there:
                 self._pieces.append(Piece(at + 1, found.at, True, absent=True))

@@ -27,7 +27,7 @@ Worked example::
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from math import sqrt
 from operator import itemgetter
@@ -109,19 +109,17 @@ class SlotReader:
         pieces[-1] = first[at:]
         return Slots(self._reader, pieces, names, order)
 
-    def lacking(self, first: bytes, learned: int, events: Collection[bytes]) -> int:
+    def lacking(self, first: bytes, slots: Slots, events: Iterable[bytes]) -> int:
         """Return which words of a cluster's first event some events lack: bit i for its word i.
 
         Lines may also join by their fingerprint, and differ in words that are not learned.
 
         Args:
             first: the value of the first event.
-            learned: as `Summary.learned`; these words are not looked at.
-            events: values of events of the cluster.
+            slots: those of its pattern.
+            events: values of events of the cluster. One that has all words of the pattern lacks
+                none, whatever is in the slots.
         """
-        if not events:
-            return 0
-        slots = self.slots(first, learned)
         missing = 0
         words: list[bytes] = []
         for event in events:
@@ -130,7 +128,7 @@ class SlotReader:
             words = words or self._words(first)
             known = set(self._words(event))
             missing |= sum(1 << n for n, word in enumerate(words) if word not in known)
-        return missing & ~learned
+        return missing
 
     def _words(self, event: bytes) -> list[bytes]:
         tokens = self._reader.read(self._reader.without_escapes(_line(event))).tokens

@@ -85,6 +85,8 @@ def tokens(text: bytes) -> bytes:
         (b'by "release/2 failed" a', b"by <*> failed a"),
         (b'by "HTTP/1.1 (failed" a', b"by <*> failed a"),
         (b'msg="curl/7.88 (failed)" a', b"msg <*> failed a"),
+        (b'reason "curl/7.88 (failed)" a', b"reason <*> failed a"),
+        (b'agent "curl/7.88 (failed)" a', b"agent <*> a"),
         (b"by Mozilla/5.0+(X11;+failed)+a b", b"by <*> b"),
         # groups of hex digits
         (b"at fe80::ab:1 x", b"at <*> x"),

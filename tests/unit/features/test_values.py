@@ -129,11 +129,14 @@ def test_hosts_beside_times_are_counted_without_them() -> None:
     )
 
 
-def test_words_that_events_lack_are_named_unless_learned() -> None:
+def test_words_that_events_lack_are_named() -> None:
+    def lacking(first: bytes, learned: int, *events: bytes) -> int:
+        return READER.lacking(first, READER.slots(first, learned), events)
+
     first = b"job begun by alice on node 7"
-    assert READER.lacking(first, 0, [b"job begun by alice on node 9"]) == 0
-    assert READER.lacking(first, 0, [first, b"job begun by bob on node 9"]) == 1 << 3
-    assert READER.lacking(first, 1 << 3, [b"job begun by bob on node 9"]) == 0
-    assert READER.lacking(first, 1 << 3, [b"task begun by bob on node 9"]) == 1
-    assert READER.lacking(first, 0, [b"job begun by alice late on node 9"]) == 0
-    assert READER.lacking(b"begun by alice", 0, [b"begun by bob"]) == 1 << 2
+    assert lacking(first, 0, b"job begun by alice on node 9") == 0
+    assert lacking(first, 0, first, b"job begun by bob on node 9") == 1 << 3
+    assert lacking(first, 1 << 3, b"job begun by bob on node 9") == 0
+    assert lacking(first, 1 << 3, b"task begun by alice on node 9") == 1
+    assert lacking(first, 0, b"job begun by alice late on node 9") == 0
+    assert lacking(b"begun by alice", 0, b"begun by bob") == 1 << 2
