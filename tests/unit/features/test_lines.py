@@ -77,6 +77,7 @@ def tokens(text: bytes) -> bytes:
         (b"INFO [app] [main] com.acme.Orders - a", b"INFO <*> - a"),
         (b"INFO [main] orders are late", b"INFO main orders are late"),
         (b"INFO [SSLError] com.acme.a.Orders - a", b"INFO SSLError <*> - a"),
+        (b"x " * 63 + b"INFO [main] com.acme.Orders a", b"x " * 63 + b"INFO main <*> a"),
         (b"got [main] com.acme.Orders - a", b"got main <*> - a"),
         # user agents
         (b'agent="curl/7.88 (failed)" a', b"agent <*> a"),
