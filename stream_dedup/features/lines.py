@@ -9,6 +9,9 @@ group of one word and one placeholder is an item only if more than white space i
 them, or if its word is a key: ``node 1, node 2`` and ``x=1 x=2``, but not ``retry 3 worker 4 worker
 stopped``.
 
+In a line of more than `MAX_LEARNED_WORDS` words, of which none is learned, the values of keys that
+could have been learned are variables at once: such lines are records, as of a firewall.
+
 A line of variables alone, such as ``[<02114408>] do_page_fault+0x12f/0x446``, says something after
 all if it holds names. So it is read again: what has `LEAST_LETTERS` bytes or more of letters,
 underscores or bytes beyond ASCII between other bytes, and no digit, is a word.
@@ -23,8 +26,9 @@ from typing import NamedTuple
 
 from stream_dedup.features.kinds import names_kind
 from stream_dedup.features.pieces import ESCAPE, SPACES, WORD_BYTE, Piece, fastest, pieces
-from stream_dedup.features.recipe import Recipe
+from stream_dedup.features.recipe import MAX_LEARNED_WORDS, Recipe
 from stream_dedup.features.tokens import (
+    PLACEHOLDER,
     STRUCTURE_DELIMITERS,
     SUBSTITUTE,
     Token,
@@ -137,6 +141,8 @@ class LineReader:
             else token
             for token in merged(text, (piece[:4] for piece in found))
         )
+        if sum(not token.variable for token in whole) > MAX_LEARNED_WORDS:
+            whole = tuple(_without_values(whole))
         if all(token.variable for token in whole):
             names = tuple(merged(text, (piece[:4] for piece in _names(text))))
             if not all(token.variable for token in names):
@@ -164,6 +170,23 @@ class LineReader:
         if not self._protected and not self._status:
             return ()
         return tuple(variant_words(text, spans, self._protected, self._levels, status=self._status))
+
+
+def _without_values(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Yield tokens with placeholders in place of the words that are values of keys."""
+    last: Token | None = None  # a placeholder that may go on
+    for token in tokens:
+        if not token.variable and not token.assigned:
+            if last is not None:
+                yield last
+            last = None
+            yield token
+        elif last is None:
+            last = Token(PLACEHOLDER, token.start, token.end, True)
+        else:
+            last = last._replace(end=token.end)
+    if last is not None:
+        yield last
 
 
 def _names(text: bytes) -> Iterator[Piece]:

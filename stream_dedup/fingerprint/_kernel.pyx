@@ -1008,6 +1008,7 @@ cdef class Kernel:
         cdef Pair votes
         votes.low = votes.high = 0
         cdef const Word* word = NULL
+        cdef Item placeholder
         cdef Line line
         cdef Piece piece
         memset(seen, 0, sizeof(seen))
@@ -1070,7 +1071,10 @@ cdef class Kernel:
                 tokens.at[tokens.count - 1].gap = gap
                 tokens.at[tokens.count - 1].protected = word != NULL
                 tokens.at[tokens.count - 1].level = word != NULL and word.level_name
-                of_kind = self.learns and work.full and self.is_kind(text, part.length, start, size)
+                of_kind = (
+                    (piece.assigned or (self.learns and work.full))
+                    and self.is_kind(text, part.length, start, size)
+                )
                 tokens.at[tokens.count - 1].of_kind = of_kind
                 tokens.at[tokens.count - 1].assigned = piece.assigned and word == NULL and not of_kind
                 # Keyed hashes are spread evenly: few words without a repeat are taken for one.
@@ -1088,6 +1092,12 @@ cdef class Kernel:
                 while variant_count > variant_first and work.token_of.at[variant_count - 1] >= tokens.count:
                     variant_count -= 1
                     work.token_of.at[variant_count] = tokens.count - 1
+        if tokens.count - first > MOST_WORDS and count_words(tokens, first) > MOST_WORDS:
+            push(tokens, self.placeholder_identity, self.placeholder, part,
+                 self.placeholder_weight, True)
+            tokens.count -= 1
+            placeholder = tokens.at[tokens.count]
+            drop_values(tokens, first, &placeholder, variant.count, &work.token_of, variant_first)
         if tokens.count == first + 1 and tokens.at[first].variable:
             self.take_names(part, tokens, work.full)
         elif again:  # a group has a word
@@ -1851,6 +1861,37 @@ cdef inline uint8_t gap_before(const uint8_t* text, size_t end, size_t start) no
               or byte == c"}" or byte == c">" or byte == c"\n"):
             found |= BETWEEN_ITEMS
     return found
+
+
+cdef size_t count_words(const Items* tokens, size_t first) noexcept nogil:
+    cdef size_t i, count = 0
+    for i in range(first, tokens.count):
+        count += not tokens.at[i].variable
+    return count
+
+
+cdef void drop_values(
+    Items* tokens, size_t first, const Item* placeholder, size_t variant_end, Hashes* token_of,
+    size_t variant_first
+) noexcept nogil:
+    """Put placeholders in place of the words that are values of keys: `lines._without_values`."""
+    cdef size_t read, count = first, variant_next = variant_first
+    cdef uint32_t order
+    cdef uint8_t gap
+    for read in range(first, tokens.count):
+        if tokens.at[read].variable or tokens.at[read].assigned:
+            if count == first or not tokens.at[count - 1].variable:
+                order, gap = tokens.at[read].order, tokens.at[read].gap
+                tokens.at[count] = placeholder[0]
+                tokens.at[count].order, tokens.at[count].gap = order, gap
+                count += 1
+        else:
+            tokens.at[count] = tokens.at[read]
+            count += 1
+        while variant_next < variant_end and token_of.at[variant_next] == read:
+            token_of.at[variant_next] = count - 1
+            variant_next += 1
+    tokens.count = count
 
 
 cdef void drop_groups(

@@ -420,6 +420,24 @@ def test_quoted_values_of_keys_are_learned_together() -> None:
     assert len(clusters) == 1
 
 
+def record(pairs: int, value: bytes) -> bytes:
+    """A line of `pairs` keys with values."""
+    keys = (bytes([97 + n // 26, 97 + n % 26]) for n in range(pairs))
+    return b" ".join(b"%b=%b" % (key, value) for key in keys)
+
+
+def test_values_of_keys_are_variables_in_lines_of_many_words() -> None:
+    line = record(24, b"ann")
+    assert PLACEHOLDER.decode() not in Patterns(LOGS).pattern(line)
+    line += b" type=traffic action=deny code=7 status=500 rest"
+    assert Patterns(LOGS).pattern(line) == (
+        record(24, b"<*>").decode() + " type=traffic action=deny code=<number> status=<5xx> rest"
+    )
+    assert tokens(line) == tokens(line.replace(b"ann", b"bob"))
+    assert tokens(line) != tokens(line.replace(b"deny", b"accept"))
+    assert NATIVE_READER.read(line) == READER.read(line)
+
+
 def test_a_pattern_shows_values_of_keys_that_are_learned() -> None:
     line = b"login refused; uid=root tty=console user=ann state=up"
     assert Patterns(LOGS).pattern(line, learned=1 << ALL_ASSIGNED) == (

@@ -133,6 +133,26 @@ def test_the_shipped_recipes_equal_the_reference(name: str, batch: list[bytes]) 
     assert reference(recipe).scan(batch, full=True) == native(recipe).scan(batch, full=True)
 
 
+fields = st.builds(
+    b"%b=%b".__mod__,
+    st.tuples(
+        st.sampled_from(b"a b c user msg action status level type lastError".split()),
+        st.sampled_from(b"x y z deny failed error 7 500 SSLError a:b".split()),
+    ),
+)
+alike = st.sampled_from([b"x", b"3", b"failed", b"Jan", b"code=500", b"k: v,", b"(a=b)", b'"x"'])
+
+
+@given(
+    parts=st.lists(st.one_of(fields, fields, fields, alike), min_size=30, max_size=70),
+    full=st.booleans(),
+)
+def test_lines_of_many_words_equal_the_reference(parts: list[bytes], full: bool) -> None:
+    recipe, batch = load_recipe("logs"), [b" ".join(parts)]
+
+    assert native(recipe).scan(batch, full) == reference(recipe).scan(batch, full)
+
+
 statuses = st.sampled_from([b'"GET / HTTP/1.1" 200 12', b"status=503", b"code: 404", b"HTTP/2 301"])
 requests = st.lists(
     st.sampled_from(
