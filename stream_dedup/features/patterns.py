@@ -57,6 +57,8 @@ _ROOT = b"/ HTTP/"
 _LEVELS = frozenset(level.encode() for level in LEVELS)
 _CLASS = re.compile(rb"[1-5]xx|(?:non)?zero")
 
+_MASKED = bytes([SUBSTITUTE])
+
 _MAX_NAMES = 6
 """A run of more names than this is shown as ``<*>``."""
 
@@ -303,8 +305,10 @@ class Patterns:
         brackets: list[bytes] = []
         end = 0
         for match in self._parts.finditer(text):
-            name = match.group()
-            if not (_NAME.fullmatch(name) or name[0] == SUBSTITUTE):
+            name, stop = match.group(), match.end()
+            if name[-1:] == b"-" and text[stop : stop + 1] == b">":  # of an arrow
+                name, stop = name[:-1], stop - 1
+            if not (_NAME.fullmatch(name) or name.startswith(_MASKED)):
                 is_root = text.startswith(_ROOT, match.start())
                 if not is_root and not _ALNUM.search(name):
                     continue
@@ -313,13 +317,13 @@ class Patterns:
             if names:
                 gap = text[end : match.start()]
                 if name == names[-1] and not _unmatched(_BRACKET.findall(gap)):
-                    end = match.end()
+                    end = stop
                     continue
                 brackets += _BRACKET.findall(gap)
                 out.append(gap)
             names.append(name)
             out.append(name)
-            end = match.end()
+            end = stop
         if len(names) <= _MAX_NAMES:
             return b"".join(out)
         rest = _unmatched(brackets)

@@ -40,6 +40,8 @@ LOGS = Patterns(load_recipe("logs"))
         (b"took 5ms, 7ms and 9", "took <*> and <number>"),
         (b"sizes 1, 2, 3 given", "sizes <number> given"),
         (b"a \x1aip b", "a<ip>b"),
+        (b"10.0.0.1:53->10.0.0.2:4411 udp", "<ipv4>:<number>-><ipv4>:<number> udp"),
+        (b"5 -> /a, a7- > b8 up", "<number> -> <path>, <*> up"),
     ],
 )
 def test_placeholders_are_named(text: bytes, expected: str) -> None:
