@@ -83,6 +83,11 @@ class Look:
         """Its features that are not placeholders."""
         return self.numbers.words[0]
 
+    @property
+    def running(self) -> list[int]:
+        """The words of its running text, by identity."""
+        return [token.identity for token in self.taken.tokens if token.running]
+
 
 @dataclass(frozen=True, slots=True)
 class Bit:
@@ -451,6 +456,11 @@ class Comparison:
                     f"They do not merge: the {name} has only {look.words} words, and with so few "
                     f"one different word is too many for Jaccard {match.jaccard}."
                 )
+        if self.recipe.compares_text and self.left.running != self.right.running:
+            return (
+                "They do not merge: they differ outside brackets and values of keys, where a "
+                "fingerprint admits no other word."
+            )
         if self.recipe.fingerprint.kind == "minhash":
             return self._verdict_by_least_hashes()
         if self._of_bands:

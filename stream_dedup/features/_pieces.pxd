@@ -120,6 +120,7 @@ cdef struct Piece:
     int held  # the classes of its bytes
     bint variable  # by its place, or by a class that only `pieces` has
     bint assigned  # a word that is the value of a key, outside brackets
+    bint nested  # in brackets
     bint absent  # stands for a value that is not there, or for what a client has chosen
 
 
@@ -1728,7 +1729,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
     cdef int held = 0, taken
     cdef size_t length = line.length
     cdef bint variable, of_host, nested
-    piece.absent = False
+    piece.absent = piece.nested = False
     if line.inside and take_inside(line, tables, piece):
         return True
     start = line.at
@@ -1828,6 +1829,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
             if variable and text[start] | 0x20 == c"n":
                 piece.absent = is_absent(text + start, end - start)
         piece.assigned = not line.depth and start and is_assigned(line, tables, start, end)
+        piece.nested = line.depth > 0
         line.at = line.last_end = line.end = end
         line.last = start
         line.blank = True

@@ -26,7 +26,7 @@ def pieces(bytes text not None):
         )
         found.append((
             piece.start, piece.end, variable, piece.assigned and not variable,
-            piece.absent,
+            piece.nested and not variable, piece.absent,
         ))
     return found
 

@@ -139,12 +139,12 @@ class LineReader:
             token._replace(assigned=False)
             if token.assigned and (token.start in apart or names_kind(text, token.start, token.end))
             else token
-            for token in merged(text, (piece[:4] for piece in found))
+            for token in merged(text, (piece[:5] for piece in found))
         )
         if sum(not token.variable for token in whole) > MAX_LEARNED_WORDS:
             whole = tuple(_without_values(whole))
         if all(token.variable for token in whole):
-            names = tuple(merged(text, (piece[:4] for piece in _names(text))))
+            names = tuple(merged(text, (piece[:5] for piece in _names(text))))
             if not all(token.variable for token in names):
                 return Reading(names, variant), False
         return Reading(whole, variant), True

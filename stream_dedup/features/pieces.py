@@ -212,6 +212,7 @@ class Piece(NamedTuple):
         end: where it ends.
         variable: whether it is a variable.
         assigned: whether it is the value of a key, outside brackets.
+        nested: whether it is in brackets.
         absent: whether it stands for a value that is not there, or for what a client has chosen;
             what it says is no outcome.
     """
@@ -220,6 +221,7 @@ class Piece(NamedTuple):
     end: int
     variable: bool
     assigned: bool = False
+    nested: bool = False
     absent: bool = False
 
 
@@ -522,9 +524,9 @@ class _Scanner:
             self._address(start, agent.end())
             self._pieces[-1] = self._pieces[-1]._replace(absent=True)
             return self._end
-        nested, listed = self._is_nested_name(start, end), self._is_listed(start)
+        joined, listed = self._is_nested_name(start, end), self._is_listed(start)
         variable = (
-            nested
+            joined
             or start == self._host
             or start < self._thread_end
             or (token in CLOCK_MARKS and self._is_behind_clock(start))
@@ -544,7 +546,8 @@ class _Scanner:
             variable = True
         variable = variable or self._inside >= 0
         absent = variable and token.lower() in ABSENT
-        self._pieces.append(Piece(start, end, variable, assigned and not variable, absent))
+        nested = not variable and self._depth > 0
+        self._pieces.append(Piece(start, end, variable, assigned and not variable, nested, absent))
         self._last = start, end
         self._end = end
         self._blank = True

@@ -48,6 +48,10 @@ digest. Another reading after a release is another value of the setting."""
 MAX_LEARNED_WORDS = 48
 """Events with more words are found by exact hash and fingerprint alone."""
 
+SAME_TEXT = 0.7
+"""Least `Match.jaccard` with which near lines have the same running text: two events with another
+one have at most two thirds in common (`fingerprint.kernel.WORDS_A_MARK`)."""
+
 MAX_PASSAGES = 10_000
 """Passages of boilerplate in a recipe: some 3 MB at most in each worker."""
 
@@ -225,7 +229,9 @@ class Match(_Section, frozen=True):
         k: the largest distance that still counts as near. Of bands, one key in common is near.
         jaccard: verification: the least share of distinct features that two events must have in
             common; 0 for no verification, which minhash requires. With bands, an event of fewer
-            than 24 features needs 0.6 or more.
+            than 24 features needs 0.6 or more. Where words are learned in structured lines, 0.7 or
+            more also asks for the same running text: only words in brackets and values of keys may
+            differ.
         min_features: an event with fewer words is not compared by its fingerprint; with another
             extractor, one with fewer features. Where words are learned, it needs as many words as
             `jaccard` asks for if one of them is another: with 0.9, 19.
@@ -291,6 +297,17 @@ class Recipe(_Section, frozen=True):
         words = range(match.min_features, MAX_LEARNED_WORDS + 1)
         admitting = (n for n in words if n - 1 >= match.jaccard * (n + 1))
         return max(match.min_features, next(admitting, MAX_LEARNED_WORDS + 1))
+
+    @property
+    def compares_text(self) -> bool:
+        """Whether lines must have the same running text to be matched by their fingerprints.
+
+        Running text is all that is outside brackets and not the value of a key, and each word that
+        is never learned. A recipe with a `Match.jaccard` below `SAME_TEXT` asks for similar texts.
+        """
+        match = self.match
+        is_asked = match.learn > 0 and match.jaccard >= SAME_TEXT
+        return is_asked and self.text.classes == "structured"
 
     @property
     def delimiters(self) -> bytes:

@@ -123,6 +123,8 @@ class Token(NamedTuple):
     """End of the text that repeats what ends with this token (`lines`); 0 if none does."""
     assigned: bool = False
     """Whether the word is the value of a key (`lines`)."""
+    nested: bool = False
+    """Whether the word is in brackets (`lines`)."""
 
 
 def splitter(delimiters: bytes) -> re.Pattern[bytes]:
@@ -178,6 +180,7 @@ def tokenise(text: bytes, split: re.Pattern[bytes], classes: bool) -> Iterator[T
             *match.span(),
             is_variable(token) if classes and token else token[:1] == _SUBSTITUTE,
             False,
+            False,
         )
         for match in _matches(text, split)
         for token in (match.group(),)
@@ -187,27 +190,27 @@ def tokenise(text: bytes, split: re.Pattern[bytes], classes: bool) -> Iterator[T
 
 def merged(
     text: bytes,
-    pieces: Iterable[tuple[int, int, bool, bool]],
+    pieces: Iterable[tuple[int, int, bool, bool, bool]],
     calendar_names: frozenset[bytes] = CALENDAR_NAMES,
 ) -> list[Token]:
     """Make words and placeholders of pieces.
 
     Args:
         text: what they are pieces of.
-        pieces: where each begins and ends, whether it is variable, and whether it is the value of a
-            key; in order.
+        pieces: where each begins and ends, whether it is variable, whether it is the value of a
+            key, and whether it is in brackets; in order.
         calendar_names: words that are part of a variable with a digit directly after them.
     """
     tokens: list[Token] = []
     names = 0  # calendar names directly before the current piece
-    for begin, end, variable, assigned in pieces:
+    for begin, end, variable, assigned, nested in pieces:
         start, token = begin, text[begin:end]
         if variable and names and _DIGIT.search(token):
             start = tokens[-names].start
             del tokens[-names:]
         names = names + 1 if not variable and token in calendar_names else 0
         if not variable:
-            tokens.append(Token(token, start, end, False, assigned=assigned))
+            tokens.append(Token(token, start, end, False, assigned=assigned, nested=nested))
         elif tokens and tokens[-1].variable:
             tokens[-1] = Token(PLACEHOLDER, tokens[-1].start, end, True)
         else:

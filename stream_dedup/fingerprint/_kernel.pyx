@@ -44,7 +44,7 @@ from stream_dedup.features.variants import (
 )
 from stream_dedup.fingerprint import bands, one_off
 from stream_dedup.fingerprint.hashing import hash128
-from stream_dedup.fingerprint.kernel import MAX_VOTES, MAX_WEIGHT, SKETCH_SIZE, Fingerprints
+from stream_dedup.fingerprint.kernel import MAX_VOTES, MAX_WEIGHT, SKETCH_SIZE, WORDS_A_MARK as MARK_WORDS, Fingerprints
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.tables import sketches
 
@@ -141,6 +141,7 @@ cdef enum:
     BETWEEN_ITEMS = 1
     KEYED = 2
     MOST_WORDS = 48
+    WORDS_A_MARK = 4
     REPEATED = 64
     LEAST_AROUND = 2
     VALUE_BITS = 23
@@ -178,6 +179,7 @@ cdef struct Item:
     uint8_t assigned
     uint8_t of_kind
     uint8_t level
+    uint8_t running  # a word of the running text
     uint8_t gap  # what is before it: see `gap_before`; of lines with structure alone
 
 cdef struct Items:
@@ -255,7 +257,7 @@ cdef inline int push(
     item.weight = weight * part.weight
     item.order = <uint32_t>items.count
     item.variable = variable
-    item.protected = item.assigned = item.of_kind = item.level = False
+    item.protected = item.assigned = item.of_kind = item.level = item.running = False
     items.count += 1
     return 0
 
@@ -610,6 +612,7 @@ cdef class Kernel:
     cdef bint has_words  # texts end with their words; see `folding.fold_both`
     cdef bint token_classes, characters, words, once, minhash, bands, wide, sketched, learns
     cdef uint32_t seed
+    cdef uint32_t marked_from  # words of an event whose sketch has marks, 0 for none
     cdef int ngram, least
     cdef size_t max_bytes
     cdef uint64_t width_mask
@@ -663,6 +666,7 @@ cdef class Kernel:
                 self.increments[place] = increment
         self.sketched = recipe.match.jaccard > 0
         self.learns = recipe.match.learn > 0
+        self.marked_from = recipe.min_search_words if recipe.compares_text else 0
         self.wide = settings.width == 128
         self.width_mask = 0xFFFFFFFF if settings.width == 32 else 0xFFFFFFFFFFFFFFFF
         self.seed = settings.seed
@@ -1077,6 +1081,9 @@ cdef class Kernel:
                 )
                 tokens.at[tokens.count - 1].of_kind = of_kind
                 tokens.at[tokens.count - 1].assigned = piece.assigned and word == NULL and not of_kind
+                tokens.at[tokens.count - 1].running = (
+                    word != NULL or of_kind or not (piece.assigned or piece.nested)
+                )
                 # Keyed hashes are spread evenly: few words without a repeat are taken for one.
                 again |= seen[identity >> 61] >> (identity & 63) & 1
                 seen[identity >> 61] |= <uint64_t>1 << (identity & 63)
@@ -1160,6 +1167,7 @@ cdef class Kernel:
             tokens.at[tokens.count - 1].of_kind = (
                 self.learns and full and self.is_kind(text, length, start, i - start)
             )
+            tokens.at[tokens.count - 1].running = True
             names = names + 1 if self.is_calendar(text + start, i - start) else 0
         for i in range(first, tokens.count):
             any_word |= not tokens.at[i].variable
@@ -1491,7 +1499,7 @@ cdef class Kernel:
         cdef uint32_t words = 0
         cdef size_t hashed = tokens.count
         cdef uint64_t again = 0, chosen, variant
-        cdef bint few
+        cdef bint few, marked
         cdef Pair value
         cdef Secret exact = self.secret
         for i in range(tokens.count):
@@ -1515,11 +1523,12 @@ cdef class Kernel:
             work.slot_ends.at[event] = work.slots.count
         if self.bands:
             return self.take_bands(work, event, features)
-        few = self.sketched and source.count <= FEW
+        marked = self.marked_from and words >= self.marked_from
+        few = self.sketched and source.count <= FEW and not marked
         if few:
             self.sketch_few(work, event, source, &again)
         elif self.sketched:
-            self.sketch_many(work, event, source)
+            self.sketch_many(work, event, source, marked)
         else:
             work.sketch_ends.at[event] = 0
         if self.minhash:
@@ -1605,17 +1614,31 @@ cdef class Kernel:
         work.sketch_ends.at[event] = sketches.count
         return 0
 
-    cdef int sketch_many(self, Workspace work, size_t event, Items* source) except -1 nogil:
+    cdef int sketch_many(
+        self, Workspace work, size_t event, Items* source, bint marked
+    ) except -1 nogil:
         cdef Hashes* hashes = &work.scratch
         cdef Hashes* sketches = &work.sketches
-        cdef size_t i, start = sketches.count
+        cdef size_t i, marks = 0, start = sketches.count
+        cdef uint64_t text = 0
         hashes.count = 0
-        reserve_hashes(hashes, source.count)
+        reserve_hashes(hashes, 2 * source.count)
+        if marked:
+            for i in range(source.count):
+                if source.at[i].running:
+                    hashes.at[hashes.count] = source.at[i].identity
+                    hashes.count += 1
+            text = sip_sequence(hashes.at, hashes.count, &self.secret)
+            hashes.count = 0
         reserve_hashes(sketches, SKETCH)
         for i in range(source.count):
             if not source.at[i].variable:
                 hashes.at[hashes.count] = source.at[i].identity
                 hashes.count += 1
+        if marked:
+            marks = (hashes.count + WORDS_A_MARK - 1) // WORDS_A_MARK
+            for i in range(marks):
+                push_hash(hashes, finish(text + i + 1))
         sort_hashes(hashes.at, hashes.count, 64)
         for i in range(hashes.count):
             if i and hashes.at[i] == hashes.at[i - 1]:
@@ -2004,12 +2027,12 @@ cdef double similarity(
 
 _OURS = (
     SKETCH, MAX_WORD, MAX_KEY, MAX_WORDS, MOST_WORDS, REPEATED, LEAST_AROUND, VALUE_BITS,
-    BANDS, ROWS, KEY_BYTES, BAND_BYTES, BAND_SKETCH,
+    BANDS, ROWS, KEY_BYTES, BAND_BYTES, BAND_SKETCH, WORDS_A_MARK,
 )
 _THEIRS = (
     SKETCH_SIZE, MAX_WORD_BYTES, MAX_KEY_BYTES, pieces.MAX_WORDS,
     one_off.MAX_WORDS, one_off.REPEATED, one_off.LEAST_AROUND, one_off.VALUE_BITS,
-    bands.BANDS, bands.ROWS, bands.KEY_BYTES, bands.BITS // 8, sketches.SKETCH,
+    bands.BANDS, bands.ROWS, bands.KEY_BYTES, bands.BITS // 8, sketches.SKETCH, MARK_WORDS,
 )
 if _OURS != _THEIRS or MAX_VOTES >> PLANES:
     raise ImportError("the native kernel was built for another version: reinstall")

@@ -16,6 +16,9 @@ Theory of operation
    identities of features that have a weight and are not placeholders.
 5. **Sketch**: the least distinct identities of the tokens that are not placeholders (words), or of
    the features (other extractors). Verification compares sketches; a recipe without it has none.
+   Where the running text must be equal (`Recipe.compares_text`), an event that is matched by its
+   fingerprint also has *marks* in its sketch: hashes of the sequence of these words, one for each
+   `WORDS_A_MARK` words of the event. With another text they all differ, and too few are common.
    With bands, of the same features as those, the upper halves of the identities.
 6. **Variant**: the hash of the sequence of protected words, levels and statuses
    (`variants`); where there are some, it is the last element of the exact hash's sequence. Of a
@@ -44,12 +47,13 @@ from stream_dedup.features.recipe import HASH_BITS, Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, Token
 from stream_dedup.features.variants import LEVELS, protected_word
 from stream_dedup.fingerprint import bands, one_off
-from stream_dedup.fingerprint.hashing import MASK64, OTHERS, cyclic, hash128, hash_sequence
+from stream_dedup.fingerprint.hashing import MASK64, OTHERS, cyclic, hash128, hash_sequence, mix
 from stream_dedup.fingerprint.kernel import (
     BAND_BYTES,
     MAX_VOTES,
     MAX_WEIGHT,
     SKETCH_SIZE,
+    WORDS_A_MARK,
     Fingerprints,
     Segments,
 )
@@ -73,6 +77,7 @@ class Feature(NamedTuple):
         assigned: whether it is a word that is the value of a key, and not protected.
         of_kind: whether it is a word that names a kind.
         level: whether it is a protected word that is a log level.
+        running: whether it is a word of the running text (`Recipe.compares_text`).
     """
 
     text: bytes
@@ -84,6 +89,7 @@ class Feature(NamedTuple):
     assigned: bool = False
     of_kind: bool = False
     level: bool = False
+    running: bool = False
 
 
 class Taken(NamedTuple):
@@ -234,10 +240,11 @@ class ReferenceKernel:
             protected, level = bool(word), word.decode() in LEVELS
             of_kind = self._structured and not token.variable and names_kind(*place)
             assigned = token.assigned and not (token.variable or protected or of_kind)
-            if protected or assigned or of_kind:
-                feature = feature._replace(
-                    protected=protected, assigned=assigned, of_kind=of_kind, level=level
-                )
+            running = not token.variable and not (assigned or token.nested)
+            feature = feature._replace(
+                protected=protected, assigned=assigned, of_kind=of_kind, level=level,
+                running=running or protected or of_kind,
+            )  # fmt: skip
             yield feature
 
     def _word_ngrams(self, tokens: list[Feature], weight: int, salt: Salt) -> Iterator[Feature]:
@@ -342,8 +349,18 @@ class ReferenceKernel:
             return sketches.sketch(_of_bands(taken))
         words = self._recipe.features.extractor == "words"
         source = taken.tokens if words else taken.features
-        least = heapq.nsmallest(SKETCH_SIZE, {f.identity for f in source if not f.variable})
+        identities = {f.identity for f in source if not f.variable} | self._marks(taken)
+        least = heapq.nsmallest(SKETCH_SIZE, identities)
         return struct.pack(f"={len(least)}Q", *least)
+
+    def _marks(self, taken: Taken) -> set[int]:
+        """Return what the sketch has for the running text of an event."""
+        words = sum(not token.variable for token in taken.tokens)
+        if not self._recipe.compares_text or words < self._recipe.min_search_words:
+            return set()
+        text = self._sequence(token.identity for token in taken.tokens if token.running)
+        marks = range(1, -(-words // WORDS_A_MARK) + 1)
+        return {mix((text + mark) & MASK64) for mark in marks}
 
     def _numbers(self, events: Iterable[Taken], full: bool) -> Fingerprints:
         numbers = Fingerprints(

@@ -403,11 +403,34 @@ def test_a_summary_can_be_read_without_being_sent() -> None:
 def test_a_pattern_shows_where_lines_of_near_fingerprints_differ() -> None:
     line = (
         "the nightly import of the customer records from the remote warehouse into the local "
-        "reporting system was begun by {} because the last full run is far too old and must be "
-        "done again before noon"
+        "reporting system (begun by {}) was late because the last full run is far too old and must "
+        "be done again before noon"
     )
     dedup = Deduplicator(recipe="logs")
     dedup.process([line.format("alice")])
     dedup.process([line.format("bob")])
     (summary,) = dedup.close()
     assert (summary.count, summary.pattern) == (2, line.format("<*>"))
+
+
+LONG = (
+    "{verb} Order{{id=7, tz=t2, note=(sent {courier} van), {state}}} of the customer in the second "
+    "warehouse and told the accounts department that it has to write an invoice before noon or "
+    "else call her about it at once and then wait until she has signed"
+)
+
+
+@pytest.mark.parametrize(
+    ("other", "clusters"),
+    [
+        ({"verb": "Reserving"}, 2),
+        ({"state": "last error"}, 2),  # an outcome
+        ({"state": "SSLError"}, 2),  # names a kind
+        ({"courier": "blue"}, 1),
+    ],
+)
+def test_near_fingerprints_need_the_same_running_text(other: dict[str, str], clusters: int) -> None:
+    line = {"verb": "Releasing", "state": "so far", "courier": "white"}
+    dedup = Deduplicator("logs")
+    found = dedup.process([LONG.format(**line), LONG.format(**line | other)])
+    assert len({decision.cluster for decision in found}) == clusters

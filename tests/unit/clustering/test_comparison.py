@@ -60,6 +60,7 @@ def test_the_verdict_agrees_with_merge(left: bytes, right: bytes, learn: int) ->
 
 
 FIRST_MORE = "They do not merge: the first has one word more:"
+MANY_WORDS = b"".join(b" word%c" % letter for letter in b"abcdefghijklmnopqrstuvwxyzABCDEFGH")
 ONCE_5 = "Once 5 different words were seen there, it is a variable, and they merge."
 
 
@@ -101,6 +102,12 @@ ONCE_5 = "Once 5 different words were seen there, it is a variable, and they mer
           "all others are common.")),
         (LEARNS, b"session 7 closed for user ann", b"session closed for 9 user ann",
          "They merge: their words are equal, in order."),
+        (LEARNS, b"took a" + MANY_WORDS, b"gave a" + MANY_WORDS,
+         ("They do not merge: they differ outside brackets and values of keys, where a fingerprint "
+          "admits no other word. They differ in one place: once 5 different words were seen there, "
+          "it is a variable, and they merge.")),
+        (LEARNS, b"took (for a week)" + MANY_WORDS, b"took (for a year)" + MANY_WORDS,
+         "They merge: distance 5 is within k = 6, and Jaccard 0.96 reaches 0.9."),
         (LEARNS, b"session closed for user ann", b"session closed for user bob",
          ("They do not merge: the first has only 5 words, and with so few one different word "
           "is too many for Jaccard 0.9. They differ in one place: once 5 different words were "
