@@ -393,7 +393,7 @@ def _facts(
     for name, number in (
         *others,
         ("clusters closed for want of room", size.evicted),
-        ("events new again for that", size.new_again),
+        ("events new again because of it", size.new_again),
         ("searches cut short", size.truncated),
         ("times in the future", counts.clamped),
     ):

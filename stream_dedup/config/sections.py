@@ -179,8 +179,8 @@ class WorkerConfig(Section):
     commit_every_s: SecondsOrZero = 0.5
     """Time between commits of offsets (at_least_once); 0: after each batch."""
     delivery_timeout_s: Seconds = 120.0
-    """How long the delivery of a batch may take. After that its partition is taken up again: closed
-    and read on from its committed offset. At least kafka.request_timeout_s."""
+    """How long the delivery of a batch may take. After that the worker gives it up and reads the
+    partition again from its committed offset. At least kafka.request_timeout_s."""
     drain_s: SecondsOrZero = 10.0
     """How long a stop or a rebalance waits for batches in progress; less than
     kafka.max_poll_interval_s."""
