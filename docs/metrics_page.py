@@ -21,15 +21,22 @@ from stream_dedup.worker.telemetry.health import STUCK_AFTER_S
 METRICS_PAGE = ROOT / "docs" / "metrics.md"
 
 COUNT = """\
-They begin at 0 when the worker starts, and only grow. An event that was redelivered or replayed is
-not counted again as read or decided.
+Counters begin at 0 when the worker starts, and only grow. An event that is redelivered or replayed
+is not counted again as read or decided.
 """
 
+_MOST = " and ".join(f"{most} for `{label}`" for label, most in BOUNDS.items())
+
 LABELS = f"""\
-`pipeline` is the pipeline's name in the configuration. Values that come from data are bounded:
-{", ".join(f"{most} of `{label}`" for label, most in BOUNDS.items())} in one metric. Counters and
-histograms show further values as `{OTHER}`, gauges omit them, and `{PREFIX}folded_labels_total`
-counts how often.
+`pipeline` is the pipeline's name in the configuration. Labels whose values come from data have a
+limited number of values in each metric: {_MOST}.
+Counters and histograms show further values as `{OTHER}`, gauges omit them, and
+`{PREFIX}folded_labels_total` counts how often.
+
+These labels have fixed values. `stage` and `step` are explained in [the
+worker](how-it-works.md#8-the-worker), `cause` in the metric's row above. The `rule` that found a
+cluster is `exact` (its exact hash), `learned` (a learned word), `words` (the same words, or one
+more or less), `fingerprint`, or `new` (none was found, so the event opened one).
 """
 
 HEAD = """\
@@ -37,9 +44,10 @@ HEAD = """\
 
 # Metrics and health
 
-`stream-dedup run` serves them over HTTP, from a thread of its own, so that it answers even when the
-worker is stuck. With port 0 there is no server. Whoever can reach the port can read everything, and
-nobody can change anything: keep the port inside your network.
+`stream-dedup run` serves metrics and health over HTTP, at `http.host` and `http.port` (by default
+127.0.0.1:9464). The server has a thread of its own, so it answers even when the worker is stuck.
+With port 0 there is no server. Anybody who can reach the port can read everything, and nobody can
+change anything: keep the port inside your network.
 
 | path | answers | status |
 | --- | --- | --- |
@@ -85,8 +93,8 @@ sum by (pipeline, stage) (rate(stream_dedup_stage_seconds_sum[5m]))
 ```
 
 `clusters`, `fingerprints`, `waiting_clusters` and the counters of evicted and expired clusters and
-of truncated searches belong to the index: each worker shows them for all workers. Use
-`max by (pipeline)`, not the sum.
+of truncated searches belong to the index, so each worker shows the value of all workers together.
+Use `max by (pipeline)`, not the sum.
 """
 
 
@@ -101,7 +109,7 @@ def metrics_page() -> str:
             "## Gauges\n",
             _table(GAUGES),
             "## Histograms\n",
-            "In seconds.\n",
+            "Values and bucket bounds are in seconds.\n",
             _table(HISTOGRAMS),
             "The process's own metrics (`process_…`, `python_…`) are included.\n",
             "## Labels\n",

@@ -24,7 +24,7 @@
     │   ├── ProducerFenced       another worker writes for the partition now
     │   ├── GroupLost            the group assigned the partitions to another worker
     │   ├── RecordsRefused       a topic refuses records for good; deliver again without them
-    │   ├── DeliveryTimeout      a delivery took too long; its partition is taken up again
+    │   ├── DeliveryTimeout      a delivery took too long; its partition is read again
     │   └── OffsetGone           the offset to be read does not exist; open the partition again
     ├── BrokerRefused            the broker refuses for good; names the remedy
     ├── UnreadableBatch          records were read, but cannot be unpacked; a retry does not help

@@ -134,20 +134,24 @@ COUNTERS: dict[Counter, Metric] = {
     "events_total": Metric((*_P, "topic"), "Events read and counted, each once."),
     "event_bytes_total": Metric((*_P, "topic"), "Bytes of the values of those events."),
     "clamped_total": Metric(_P, "Events too far in the future, whose time was set to the limit."),
-    "decisions_total": Metric((*_P, "decision"), "Decisions on events, each event once."),
+    "decisions_total": Metric((*_P, "decision"), "Events decided, each once, by decision."),
     "passed_total": Metric(
-        (*_P, "reason"), "Events that left without a decision, or were corrected for their topic."
+        (*_P, "reason"),
+        "Events written without a decision, or changed because the output topic refused them.",
     ),
-    "near_cache_hits_total": Metric(_P, "Events answered by the near cache, without the index."),
+    "near_cache_hits_total": Metric(
+        _P, "Events that the near cache decided, without asking the index."
+    ),
     "matches_total": Metric(
-        (*_P, "rule"), "Events that the index was asked about, by how it found their clusters."
+        (*_P, "rule"), "Events that the index decided, by the rule that found the cluster."
     ),
     "rule_events_total": Metric(
-        (*_P, "rule_kind"), "Events that people's rules acted on, by kind of rule; redelivered too."
+        (*_P, "rule_kind"),
+        "Events to which rules that people made applied, redelivered events included.",
     ),
     "withheld_events_total": Metric(
         (*_P, "limit"),
-        "Events of delivered batches that were not written, as rules mute or limit their patterns.",
+        "Events of delivered batches that were not written, because rules mute or limit patterns.",
     ),
     "redelivered_total": Metric(_P, "Events delivered again, with the same decision as before."),
     "replayed_total": Metric(
@@ -170,18 +174,18 @@ COUNTERS: dict[Counter, Metric] = {
     ),
     "retries_total": Metric(
         (*_P, "cause"),
-        "Calls tried again after an error, by cause: of Kafka (`broker`), or of Redis (`index`: it "
-        "was away for longer than `index.within_s`; `index_full`; `index_reset`: its data was "
-        "lost).",
+        "Retries after an error, by cause: `broker`: Kafka did not answer or refused; `index`: "
+        "Redis was away for longer than `index.within_s`; `index_full`: its memory was full; "
+        "`index_reset`: its data was lost.",
     ),
     "refused_commits_total": Metric(
         _P,
-        "Commits to the index that it refused, as clusters had closed between being found and the "
-        "commit; those events are decided again.",
+        "Commits that the index refused, because a cluster had closed after it was found and "
+        "before the commit. The events are decided again.",
     ),
-    "index_resets_total": Metric(_P, "Times the index had lost all its data."),
+    "index_resets_total": Metric(_P, "How often the index had lost all its data."),
     "index_rollbacks_total": Metric(
-        _P, "Partitions whose last writes the index had lost, for example after a failover."
+        _P, "How often the index had lost the last writes of a partition, as after a failover."
     ),
     "truncated_searches_total": Metric(
         _P,
@@ -191,24 +195,24 @@ COUNTERS: dict[Counter, Metric] = {
     "clusters_evicted_total": Metric(_P, "Clusters closed early because the index was full."),
     "clusters_expired_total": Metric(_P, "Clusters closed because their window had passed."),
     "clusters_merged_total": Metric(
-        _P, "Clusters that became part of another, whose last summary this worker emitted."
+        _P, "Clusters that merged into another and whose last summary this worker emitted."
     ),
     "folded_labels_total": Metric(
         ("metric",),
-        "Values shown as `other`, or omitted from a gauge: too many labels.",
+        "Values shown as `other`, or omitted from a gauge, because a label had too many values.",
     ),
 }
 
 GAUGES: dict[Gauge, Metric] = {
     "lag_events": Metric(
         (*_P, "topic", "partition"),
-        "Events of the partition not delivered yet. Its end is asked from the broker.",
+        "Events of the partition that are not delivered yet, up to the end that the broker gives.",
     ),
     "backlog_events": Metric(_P, "Events read and not yet delivered."),
     "stalled_seconds": Metric(
         (*_P, "step"),
-        "Time since a step last moved, while events wait for it, in the partition where that is "
-        "longest; 0 if it has nothing to do. `emit` is for summaries.",
+        "How long a step has not moved although events wait for it, in the partition where this "
+        "is longest; 0 if the step has nothing to do. `emit` sends summaries.",
     ),
     "assigned_partitions": Metric(_P, "Partitions assigned to this worker."),
     "paused_partitions": Metric(_P, "Partitions paused at a batch that cannot be read."),
@@ -222,10 +226,10 @@ GAUGES: dict[Gauge, Metric] = {
     "fingerprints": Metric(_P, "Fingerprints in the index, aliases included."),
     "waiting_clusters": Metric(_P, "Closed clusters whose final summary is not confirmed yet."),
     "stream_time_seconds": Metric(
-        _P, "Event time that all partitions have passed, which closes clusters; Unix time."
+        _P, "Stream time: the event time that all partitions have reached, as Unix time."
     ),
     "stream_time_lag_seconds": Metric(
-        _P, "The worker's clock minus that time; negative if event times are in the future."
+        _P, "The worker's clock minus stream time; negative if event times are in the future."
     ),
     "ready": Metric((), "1 if the worker is ready, else 0; `/readyz` gives the reasons."),
     "info": Metric(("version", "kernel"), "Always 1; its labels are the version and the kernel."),
@@ -237,7 +241,7 @@ HISTOGRAMS: dict[Histogram, Metric] = {
     "kernel_seconds": Metric(_P, "Time of one batch in the kernel, without waiting.", _WORK),
     "delivery_delay_seconds": Metric(
         _P,
-        "Time from timestamp to delivery, of the oldest record of each batch.",
+        "Time from the timestamp of the oldest record of a batch to the delivery of the batch.",
         _DELAY,
     ),
 }

@@ -126,7 +126,7 @@ BIN_US = 60 * US_PER_S
     "--top",
     type=click.IntRange(1),
     metavar="N",
-    help="Instead of lines, write a report when all is read: the N largest clusters.",
+    help="Instead of lines, write a report at the end of the input: the N largest clusters.",
 )
 @click.option(
     "--sort",
@@ -153,7 +153,7 @@ BIN_US = 60 * US_PER_S
 @click.option(
     "--ids",
     is_flag=True,
-    help="In text, write the ids of its cluster and template before a first line.",
+    help="In text, write the ids of the cluster and the template before each first line.",
 )
 @click.option(
     "--parameters",
@@ -393,7 +393,7 @@ def _facts(
     for name, number in (
         *others,
         ("clusters closed for want of room", size.evicted),
-        ("events new again for that", size.new_again),
+        ("events new again because of it", size.new_again),
         ("searches cut short", size.truncated),
         ("times in the future", counts.clamped),
     ):

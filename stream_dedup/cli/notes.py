@@ -117,7 +117,7 @@ class Notes:
         if timeless and timeless == counts.events + outside:
             self._write(
                 "no event has a time that was recognised (see --time-format, --time-field); all "
-                "were taken as of one time"
+                "count as events of the same time"
             )
         if not counts.events:
             return

@@ -63,8 +63,8 @@ def plan(context: click.Context, kind: str, k: int, width: str, capacity: int, b
     are compared, estimated for messages; "bytes each" holds their sketches, and in Redis the whole
     cluster.
 
-    The last line says when one node of Redis is too slow for one group, and how many nodes decide
-    twice as much (docs/giant-domain.md).
+    The last line says how many clusters of one group a single Redis node opens in a second, and how
+    many nodes open twice as many (docs/giant-domain.md).
 
     \b
     stream-dedup plan --k 3 --capacity 1000000

@@ -222,7 +222,7 @@ def rules() -> None:
     that contradict each other are refused.
 
     Rules are in a file (--rules), which dedup reads with the same option, or in the namespace of
-    workers (--namespace), which take them up within two seconds. Of two people who change the rules
+    workers (--namespace), which apply them within two seconds. If two people change the rules
     of a namespace at the same time, neither overwrites what the other has done.
 
     \b

@@ -106,7 +106,7 @@ def _started(builder: SparkSession.Builder) -> SparkSession:
         said = str(error).splitlines() or [type(error).__name__]
         raise Failed(
             f"Spark does not start: {said[0]}: it needs Java 17 or 21 "
-            "(JAVA_HOME), and --master and --conf as it knows them"
+            "(JAVA_HOME), and values of --master and --conf that it accepts"
         ) from error
     spark.sparkContext.setLogLevel("ERROR")
     return spark

@@ -111,16 +111,15 @@ def tune(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:
     """Find the settings that matter on your own lines, and write a recipe with your answers.
 
     Reads FILEs as dedup does, tables too, or standard input to its end, and changes nothing. It
-    runs the engine some twenty times, each time with one setting changed, and shows where the
-    clusters come out differently, those that move most events first: are these one kind of event,
-    or several? Every figure is counted in such a run. Nobody has to label anything.
+    runs the engine some twenty times, each time with one setting changed. If clusters become
+    different, it asks you: are these one kind of event, or several? Questions that move most
+    events come first. Every figure is counted in such a run. You need not label anything.
 
-    Before the questions it shows what the recipe makes of your words: how many tokens are words or
-    variables of each class, and the places where words differ but too few were seen to count as
-    variable.
+    Before the questions it shows how the recipe reads your lines: how many tokens are words or
+    variables of each class, and the places where too few different words were seen for a variable.
 
-    Questions have numbers. Answer with --accept and --output, or at the prompt on a terminal; the
-    file is a recipe for -r, and for a worker. A few answers are suggested, with the reason.
+    Answer the numbers of the questions with --accept and --output, or at the prompt on a terminal.
+    The file is a recipe for -r, and for a worker. A few answers are suggested, with the reason.
 
     \b
     stream-dedup tune app.log

@@ -172,16 +172,18 @@ def boilerplate(
 ) -> None:
     """Find what many unlike texts end with: signatures, footers, notices. Write it as a list.
 
-    Texts of strangers that have a long footer in common share most of their letters, and merge.
-    A recipe that names the list as text.boilerplate_file leaves these passages out of all texts,
-    wherever they appear and however they are written; a text of nothing else stays whole.
+    Unrelated texts that have a long footer in common share most of their letters, and merge. A
+    recipe that names the list as text.boilerplate_file leaves these passages out of all texts,
+    wherever they appear and however they are written. A text that consists only of them stays
+    whole.
 
     Each line of the FILEs, each JSON event, or each row of a table is a document; a text may have
     several lines. A passage is the end of a line, in whole words. It is listed if enough documents
-    have it that are unlike without it: what copies of one text have in common is not boilerplate.
+    have it, and if these documents are not similar without it: the words that copies of one text
+    have in common are not boilerplate.
 
-    Read the list before you use it, and remove what tells your texts apart. It does not change
-    afterwards: if it changed, the same text would get another fingerprint.
+    Read the list before you use it, and remove passages that distinguish your texts. Do not change
+    it afterwards: the same text would get another fingerprint.
 
     \b
     stream-dedup vocabulary boilerplate -o footers.txt comments.csv --text-field body

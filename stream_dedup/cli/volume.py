@@ -68,7 +68,7 @@ from stream_dedup.volume.savings import PER_MINUTE
     default=PER_MINUTE,
     show_default=True,
     metavar="N",
-    help="Of each pattern, a rule would keep so many events a minute.",
+    help="Estimate what a rule saves that keeps so many events of a pattern a minute.",
 )
 @reading_options()
 @max_clusters_option

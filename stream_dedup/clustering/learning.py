@@ -41,23 +41,25 @@ has the most; those of the first slot or combination do not count. No more than 
 are looked at, to see whether they say more than values and follow: the others are purged."""
 
 MAX_LOADED = 128
-"""Clusters named by postings that Redis loads for an event; others are passed over, and the search
+"""Clusters named by postings that Redis loads for an event, at most. If there are more, the search
 counts as truncated."""
 
 LEAST_SAME = 4
-"""So many words are enough to know a pattern by."""
+"""Patterns of at least so many words match if all their words are equal."""
 
 LEAST_COMMON = 3
-"""So many words in common let another one be missing if a placeholder replaces it: ``new login from
-localhost refused`` and ``new login from 10.0.0.1 refused``. The first word says what happened, so
-it is never missing."""
+"""If two patterns have at least so many words in common, one of them may lack a word that a
+placeholder replaces: ``new login from localhost refused`` and ``new login from 10.0.0.1 refused``.
+The first word says what happened, so it is never missing."""
 
 MANY_COMMON = 6
-"""So many let a word be missing that nothing replaces. But the last word says how something ended,
-so it is not missing then: ``session closed for user ann``, ``session closed for user ann late``."""
+"""If two patterns have at least so many words in common, one of them may lack a word that nothing
+replaces. But this is never the last word, which says how something ended: ``session closed for user
+ann``, ``session closed for user ann late``."""
 
 FEW_AROUND = 2
-"""Between so few words, twice as many values are wanted; beside a single one, four times."""
+"""If a pattern has so few other words, twice as many values make a variable; beside a single word,
+four times as many."""
 
 
 def wanted_values(learn: int, around: int) -> int:

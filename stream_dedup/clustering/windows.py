@@ -8,16 +8,17 @@ There is no lower bound: a late event joins, lowers the reported first time and 
 as it is. (With a lower bound, two partitions that are read at different speeds would open clusters
 in turns.)
 
-*Stream time* says how far all partitions have come: each recently active partition has a head, its
-largest event time, and stream time is the least of these. A cluster closes when stream time has
-passed the end of its window. When a partition that is further behind becomes active, stream time
-goes back; so a partition that catches up on a backlog keeps its clusters open until it has caught
-up. When every partition is quiet, stream time moves on with the clock, so that final summaries are
-sent. A partition that was read to its end is released; when none is left, stream time starts again
-with the next one.
+*Stream time* is the event time that all partitions have reached: each recently active partition has
+a head, its largest event time, and stream time is the smallest of these. A cluster closes when
+stream time has passed the end of its window. When a partition that is further behind becomes
+active, stream time goes back; so a partition that catches up on a backlog finds its clusters open
+until it has caught up. When every partition is quiet, stream time moves on with the clock, so that
+final summaries are sent. A partition that was read to its end is released; when none is left,
+stream time starts again with the next one.
 
-Stream time is never more than `max_future_us` ahead of the clock: event times are set back to that,
-and an index that several workers share goes by its server's clock where a worker's is ahead.
+Stream time is never more than `max_future_us` ahead of the clock: later event times are set back to
+this limit. If a worker's clock is ahead, an index that several workers share uses the clock of its
+server.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ class KafkaConfig(Section):
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     """Whether connections are encrypted (SSL) and authenticated (SASL)."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
-    """How the password is proved. PLAIN sends the password itself: use it with SASL_SSL only."""
+    """How the worker proves that it knows the password. PLAIN sends the password itself: use it
+    with SASL_SSL only."""
     sasl_username: str = ""
     """User, for SASL."""
     sasl_password: Secret = None
@@ -67,8 +68,8 @@ class KafkaConfig(Section):
     request_timeout_s: Seconds = 40.0
     """Time after which a request that a broker has not answered counts as failed."""
     metadata_max_age_s: Seconds = 60.0
-    """Time after which the worker asks again which partitions topics have: new ones, and topics
-    that were deleted and created again, are noticed within it. Give all workers the same."""
+    """How often the worker asks for the partitions of its topics. It notices new partitions, and
+    topics that were deleted and created again, within this time. Give all workers the same."""
     start: Literal["earliest", "latest", "fail"] = "earliest"
     """Where the worker begins to read a partition if neither the group nor the index has an offset
     for it, or if that offset no longer exists. earliest: at the oldest event. latest: at new
@@ -76,17 +77,18 @@ class KafkaConfig(Section):
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     """Whether events of open and aborted transactions are skipped (read_committed)."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
-    """How output is compressed. `lz4` costs the worker little and saves the broker more. Consumers
-    in Python need the package for it, such as aiokafka[lz4]."""
+    """How output is compressed. `lz4` takes little time of the worker, and often halves the bytes.
+    Consumers in Python need a package for it, such as aiokafka[lz4]."""
     max_partition_fetch_bytes: Annotated[Size, Field(ge=1, le=(1 << 31) - 1)] = 1 << 20
     """Bytes fetched from a partition at once."""
     max_unpacked_bytes: Annotated[Size, Field(ge=1 << 20, le=1 << 30)] = MAX_UNPACKED_BYTES
-    """Bytes that a compressed batch of records may unpack to. One that would unpack to more is not
-    unpacked: on_unreadable says what happens to it. Needs the fast path."""
+    """Bytes that a compressed batch of records may unpack to. A batch that would unpack to more is
+    not unpacked: on_unreadable says what happens to it. There is no such limit if the fast path
+    does not fit the installed aiokafka, which the log says."""
     transactional_id_prefix: Annotated[str, Field(max_length=200)] = Field(
         default="", validate_default=True
     )
-    """Prefix of transactional ids; a hyphen and the pipeline's name follow. group_id if empty."""
+    """Prefix of transactional ids, before a hyphen and the pipeline's name; if empty, group_id."""
 
     @field_validator("bootstrap_servers")
     @classmethod

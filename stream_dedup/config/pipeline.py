@@ -63,10 +63,10 @@ class PipelineConfig(Section):
     recipe: str = "logs"
     """What counts as near: the name of a shipped recipe, or a TOML file."""
     namespace: str = ""
-    """Part of the index that holds its clusters; the recipe's name if empty. Pipelines with the
-    same namespace share clusters."""
+    """Part of the index that holds the clusters of the pipeline; the recipe's name if empty.
+    Pipelines with the same namespace share clusters."""
     group_id: Annotated[str, Field(max_length=249)] = ""
-    """Consumer group; kafka.group_id-NAME if empty."""
+    """Consumer group; if empty, kafka.group_id, a hyphen and the pipeline's name."""
     format: Literal["auto", "text", "json"] = "auto"
     """Format of the events; auto: decided for each event."""
     text_field: str = ""
@@ -79,22 +79,22 @@ class PipelineConfig(Section):
     """How times are written, in time_field or in the text: iso, syslog, epoch, or a format of
     strptime."""
     group_fields: Words = ()
-    """JSON fields that must be equal for events to be compared. The recipe logs keeps
-    apart JSON events of different levels, status classes and outcomes by itself."""
+    """JSON fields that must be equal for events to be compared. Levels, status classes and outcomes
+    need no group with the recipe logs: it keeps such JSON events apart."""
     group_regex: str = ""
     """Named groups (RE2) that must be equal for events to be compared, as in
     '(?P<app>[a-z]+):'."""
     emit: EmitMode = "merge"
-    """merge: the first event of each cluster at once, its duplicates as summaries. drop: first
-    events only. annotate: every event, with its decision."""
+    """What is written. merge: the first event of each cluster at once, its duplicates as summaries.
+    drop: first events only. annotate: every event, with its decision."""
     output_topic: str
     """Topic to write events to."""
     summary_topic: str = Field(default_factory=_default_summary_topic)
-    """Topic to write summaries to. If this key is not given, it is output_topic with merge, and
-    with drop and annotate there are no summaries. Give "" for none."""
+    """Topic to write summaries to. Without this key, summaries go to output_topic if emit is merge,
+    and are not written if it is drop or annotate. Give "" for no summaries."""
     pattern_topic: str = ""
-    """Topic to write events about patterns to: those that are new, spike or have vanished. Clusters
-    of one event then have a summary after summary_every_s, too."""
+    """Topic to write events about patterns to: which patterns are new, spike or have vanished. With
+    this key, clusters of one event have a summary after summary_every_s, too."""
     dead_letter_topic: str = ""
     """Topic to write invalid events to, unchanged, with the reason in headers."""
     annotate_into: Literal["headers", "json"] = "headers"
@@ -106,24 +106,25 @@ class PipelineConfig(Section):
     """Whether the values of an event's variables are added (header sd-parameters, JSON): at most 16
     values of at most 64 characters each. Takes some 0.3 ms an event."""
     partition_by: Literal["auto", "same", "key", "cluster"] = "auto"
-    """Partition of output_topic: the number of the event's own partition (same), by the event's
-    key, or by its cluster. auto: same if the topics have equally many partitions, else key."""
+    """How the partition of output_topic is chosen. same: the number of the event's own partition.
+    key: by the event's key. cluster: by its cluster. auto: same if the topics have equally many
+    partitions, else key."""
     on_poison: OnPoison = Field(default_factory=_default_on_poison)
-    """What happens to an invalid event, and to one that the output topic refuses: it is written to
-    dead_letter_topic (the default if that is given), it is passed on without a decision, or the
-    worker stops."""
+    """What happens to an invalid event, and to an event that the output topic refuses. dead_letter
+    (the default if dead_letter_topic is given): it is written there. pass: it is written to the
+    output without a decision. stop: the worker stops."""
     reserved_headers: Literal["remove", "rename"] = "remove"
     """What happens to an input event's own headers whose names begin with sd-, which are reserved
     for the worker: they are removed, or original- is put before their names."""
     max_event_bytes: Annotated[Size, Field(ge=1)] = 1 << 20
     """A larger event is invalid."""
     on_unreadable: OnUnreadable = Field(default_factory=_default_on_unreadable)
-    """What happens to a batch of records that cannot be unpacked, or only to more than
+    """What happens to a batch of records that cannot be unpacked, or that would unpack to more than
     kafka.max_unpacked_bytes. dead_letter (the default if dead_letter_topic is given): one dead
-    letter without value names the offsets. pause: its partition is read no further."""
+    letter without value names the offsets. pause: the worker stops reading its partition."""
     poison_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """If more than this share of the last poison_least events is invalid, the worker stops; 1: it
-    never stops. Below 1, whoever may write to the topics can stop the worker."""
+    never stops. Below 1, anybody who may write to the topics can stop the worker."""
     poison_least: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
     """Number of events over which poison_share is measured."""
     summary_every_s: SecondsOrOff = 60.0
@@ -135,9 +136,10 @@ class PipelineConfig(Section):
     max_future_s: SecondsOrZero = 600.0
     """An event's time is taken as at most this far ahead of the clock."""
     quiet_after_s: SecondsOrOff = 60.0
-    """A partition that receives no event for this long no longer holds back the stream's time."""
+    """A partition that receives no event for this long no longer holds back stream time, the event
+    time that closes clusters."""
     retention_s: SecondsOrZero = 86_400.0
-    """How long the count of a closed cluster is kept, for events delivered again late."""
+    """How long the count of a closed cluster is kept, in case its events are delivered again."""
     lease_s: Seconds = 30.0
     """A summary that is not confirmed as stored within this time is sent again."""
     samples: Annotated[int, Field(ge=0, le=MAX_SAMPLES)] = 3

@@ -60,26 +60,27 @@ class IndexConfig(Section):
     """Time after which a command that Redis has not answered counts as failed."""
     within_s: SecondsOrZero = 30.0
     """How long a command that fails for a temporary reason is retried before the error is reported.
-    A worker then logs the error and tries again, without end. Give more than a failover takes."""
+    A worker then logs the error and continues to retry. Give more than a failover takes."""
     max_clusters: Annotated[int, Field(ge=1)] = 20_000
     """Open clusters in a namespace. Above this, those not seen for the longest time are closed."""
     max_candidates: Annotated[int, Field(ge=1)] = 2_000
     """Entries compared in one search; a search that would need more is cut short."""
     max_verified: Annotated[int, Field(ge=1)] = 64
-    """Clusters whose text is compared with an event; of more, the nearest are taken."""
+    """Clusters whose words are compared with those of an event. If more are near, only the nearest
+    are compared."""
     shards: Annotated[int, Field(ge=1, le=256)] = 1
     """Number of shards, each in one hash slot of a Redis Cluster. Each group is in one shard,
-    unless shard_by is "fingerprint". Fixed when the namespace is made."""
+    unless shard_by is "fingerprint". Fixed when the namespace is created."""
     shard_by: Literal["group", "fingerprint"] = "group"
-    """What is assigned to shards. group: events of a group are all on one. fingerprint: each event
-    by itself, so that all nodes share the work of one large group, which costs more in all. Fixed
-    when a namespace is made; docs/giant-domain.md says when to use it."""
+    """How events are assigned to shards. group: all events of a group to one shard. fingerprint:
+    each event by its fingerprint, so all nodes share the work of one large group, which costs more
+    in all. Fixed when the namespace is created; docs/giant-domain.md says when to use it."""
     near_cache_size: Annotated[int, Field(ge=0)] = 200_000
     """Size of each of the two halves of the near cache: a worker remembers up to twice this many
     exact hashes, some 440 bytes each, and does not ask Redis about them. 0: no near cache."""
     mirror_size: Annotated[int, Field(ge=0)] = 100_000
-    """A worker copies all fingerprints of a shard that has no more than this, so that Redis need
-    not search; 0: no copy."""
+    """A worker keeps a copy (mirror) of the fingerprints of each shard that has at most this many,
+    so Redis need not search them; 0: no copy."""
 
     @field_validator("url")
     @classmethod
@@ -178,8 +179,8 @@ class WorkerConfig(Section):
     commit_every_s: SecondsOrZero = 0.5
     """Time between commits of offsets (at_least_once); 0: after each batch."""
     delivery_timeout_s: Seconds = 120.0
-    """How long the delivery of a batch may take. After that its partition is taken up again: closed
-    and read on from its committed offset. At least kafka.request_timeout_s."""
+    """How long the delivery of a batch may take. After that the worker gives it up and reads the
+    partition again from its committed offset. At least kafka.request_timeout_s."""
     drain_s: SecondsOrZero = 10.0
     """How long a stop or a rebalance waits for batches in progress; less than
     kafka.max_poll_interval_s."""

@@ -81,19 +81,19 @@ batch would cost the square of its length."""
 
 @dataclass(slots=True)
 class Counts:
-    """What was decided so far.
+    """Numbers of events by what was decided.
 
     Attributes:
-        events: those counted; new + duplicates + passed.
+        events: events counted: new + duplicates + passed.
         new: events that opened a cluster.
         duplicates: events that joined one.
         passed: events that were not fingerprinted, by reason.
         clamped: events whose time was too far in the future and was set back.
-        asked: events that the near cache did not know: the engine asked the index.
+        asked: events that the near cache did not know, so that the engine asked the index.
         redelivered: events that were delivered again and got the same decision; not in `events`.
         replayed: events that were counted before and whose decision is no longer stored. The
             engine decided them by the present state of the index; not in `events`.
-        rules: number of the asked events by how the index found their clusters (`model.FoundBy`).
+        rules: the asked events by how the index found their clusters (`model.FoundBy`).
     """
 
     events: int = 0
@@ -125,7 +125,7 @@ class OwnedPartition:
     """A partition that this engine has claimed.
 
     Attributes:
-        fence: to be named in every commit.
+        fence: the number that every commit of the partition must give.
         high_water: its largest recorded offset.
         journal: decisions of events that may be delivered again.
         segment_boundaries: offsets at which a segment has to end.
@@ -134,9 +134,9 @@ class OwnedPartition:
             high-water mark.
         kept_again: the same for replayed events, which have counts of their own.
         has_begun: whether a batch of it was decided.
-        in_doubt: whether a commit may have been recorded without an answer. Then the other
-            attributes have to be read again before the next one: clusters may have closed since,
-            and what was counted must not be decided otherwise.
+        in_doubt: whether a commit may have been recorded although its answer was lost. Then the
+            other attributes must be read again before the next commit: clusters may have closed
+            since, and events that were counted must keep their decisions.
     """
 
     fence: int
@@ -175,14 +175,14 @@ class Engine:
         offload: runs what takes the processor for long, say in a thread.
         templates: whether decisions name templates.
         parameters: whether they name the learned words of events; only with templates.
-        duplicates_leave: whether decisions of duplicates are read; if not, they get no template and
-            no learned words.
+        duplicates_leave: whether the caller reads the decisions of duplicates; if not, they get no
+            template and no learned words.
 
     Attributes:
-        withholds: whether events may be withheld, by rules of now or of before: if not, nobody has
-            to look for such decisions.
-        refused_commits: commits that the index refused, as clusters had closed between being found
-            and the commit; what was found there was decided again.
+        withholds: whether events may be withheld, by present or earlier rules; if not, callers need
+            not look for such decisions.
+        refused_commits: commits that the index refused, because clusters had closed after they were
+            found and before the commit. Their events were decided again.
     """
 
     def __init__(

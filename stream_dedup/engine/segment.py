@@ -98,7 +98,7 @@ def _passed(reason: str) -> Decision:
 
 @dataclass(slots=True)
 class Segment:
-    """Some consecutive events of a batch on their way. Events are named by their row in the batch.
+    """Consecutive events of a batch while they are decided. A row of the batch names an event.
 
     Attributes:
         context: what decides.

@@ -118,7 +118,8 @@ class Text(_Section, frozen=True):
         fold: ``look-alikes`` leaves letters and symbols for links, addresses and numbers, whatever
             they are disguised as (`folding`); ``words`` leaves letters and digits, with two spaces
             around each word; ``look-alikes+words`` leaves the text as the first does, and after it
-            its words and its numbers. Takes the place of all others here but boilerplate.
+            its words and its numbers. No other setting of this table may be given beside it,
+            except boilerplate.
         boilerplate: passages, such as signatures and footers, that are left out of folded texts
             wherever they appear. A text of nothing else stays whole.
         boilerplate_file: lines with one passage each, read into the list; relative to the recipe's
@@ -226,7 +227,8 @@ class Match(_Section, frozen=True):
     """When two events say the same thing.
 
     Attributes:
-        k: the largest distance that still counts as near. Of bands, one key in common is near.
+        k: the largest distance that still counts as near. With bands, texts that share a key are
+            near.
         jaccard: verification: the least share of distinct features that two events must have in
             common; 0 for no verification, which minhash requires. With bands, an event of fewer
             than 24 features needs 0.6 or more. Where words are learned in structured lines, 0.7 or

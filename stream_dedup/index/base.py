@@ -90,17 +90,17 @@ def check_width(recipe: Recipe) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much an index may hold.
+    """How many clusters an index may hold, and how much work one call may do.
 
     Attributes:
-        max_clusters: open clusters; above it the least recently seen are closed. While more than
-            that (at least `MIN_WAITING`) are closed and wait for their final summary, none is
-            opened.
+        max_clusters: open clusters. If there are more, the least recently seen are closed. If more
+            than this number (at least `MIN_WAITING`) of closed clusters wait for their final
+            summary, no cluster is opened.
         max_candidates: table entries compared for one query. A search that finds more stops
             there and counts as truncated. With bands a query finds at most 256.
         max_verified: clusters whose sketch is compared with one event. If a search finds more, it
-            takes the nearest, chosen among four times as many, and counts as truncated. Clusters
-            that are known not to admit the event are not among them. With bands Redis compares at
+            takes the nearest of at most four times as many, and counts as truncated. Clusters that
+            cannot admit the event, as the caller knows, do not count. With bands Redis compares at
             most 16, and the index in memory compares all.
         sweep: clusters that one call may close, besides those evicted.
     """
@@ -123,13 +123,13 @@ class Query(NamedTuple):
 
     Attributes:
         group: only clusters of an equal group are considered; see `index.groups`.
-        exact: the exact hash, under the index's key.
+        exact: the exact hash, computed with the index's key.
         fingerprint: the fingerprint.
-        sketch: the sketch, for verification, under the index's key.
+        sketch: the sketch, for verification, computed with the index's key.
         near: whether the event has enough features to match by fingerprint; if not, only its
             exact hash is looked up.
         first_us: the event's time.
-        last_us: latest time of the events it asks for; the cluster is kept live until then.
+        last_us: latest time of the events for which it asks; the cluster is kept live until then.
         position: the event's position; it gives the id of the cluster that is opened if none is
             found.
         one_off: the keys of its pattern, if words are learned (`fingerprint.one_off`).
@@ -184,17 +184,19 @@ def opening(queries: Sequence[Query], answers: Sequence[Resolution]) -> list[Que
 
 
 class ClusterDelta(msgspec.Struct, gc=False):
-    """What a commit adds to one cluster; a struct, as a batch makes hundreds.
+    """What a commit adds to one cluster.
+
+    It is a struct because a batch makes hundreds of them.
 
     Attributes:
-        cluster: its id.
-        count: events.
-        first_us: earliest event time among them.
-        last_us: latest event time.
+        cluster: the cluster's id.
+        count: the number of events.
+        first_us: their earliest event time.
+        last_us: their latest event time.
         representative: the representative's value, if the commit holds that event.
         samples: values of a few others.
-        sampled: values of events chosen by chance, each behind its priority (`engine.sampling`).
-            The cluster keeps those of the least priorities, each once.
+        sampled: values of randomly chosen events, each after its priority (`engine.sampling`). The
+            cluster keeps the values with the lowest priorities, each once.
         size: bytes of all these events, as they were read.
     """
 
@@ -223,7 +225,8 @@ class Commit:
         deltas: what is added, one delta for each cluster.
         offsets: of the events that the journal keeps: those from `committed` on, ascending.
         decisions: the decision for each of them.
-        kept: what left by rules that limit patterns, these events included; None: as before.
+        kept: for each rule that limits a pattern, how many events were written in each minute,
+            these events included; None if that is unchanged.
     """
 
     partition: Partition
@@ -262,7 +265,8 @@ class Ownership(NamedTuple):
             and is not counted again.
         committed: the latest offset named by a commit as committed, so that all events before it
             were delivered; None before the first commit.
-        kept: what left by rules that limit patterns, as the last commit that gave it said.
+        kept: for each rule that limits a pattern, how many events were written in each minute, from
+            the last commit that gave it.
     """
 
     fence: int
@@ -284,8 +288,8 @@ class IndexSize(NamedTuple):
         waiting: closed clusters whose final summary is not confirmed.
         evicted: clusters closed for lack of room, since the index was created.
         expired: clusters closed by time, since the index was created.
-        truncated: queries whose candidates were cut short by the cap; and clusters of bands that
-            more than half of their keys do not lead to, as those lead to as many as they may.
+        truncated: queries whose candidates were limited by a cap; and clusters of bands of which
+            more than half of the keys were full, so that these keys do not lead to them.
         table_bytes: memory of the tables.
         new_again: events that opened a cluster because theirs had been closed for lack of room,
             as far as known; only the index in memory counts them.

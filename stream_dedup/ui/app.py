@@ -687,7 +687,7 @@ class Pages:
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         log.error("%s could not be made", request.url.path, exc_info=error)
-        problem = "this could not be made; the log says why"
+        problem = "this page could not be made; the log says why"
         return self._problem(request, HTTPStatus.INTERNAL_SERVER_ERROR, problem)
 
     def _problem(

@@ -78,7 +78,8 @@ _DEFAULT_WINDOW = "1h"
     "--changes/--read-only",
     "changes",
     default=None,
-    help="Whether those who may read may change rules. By default yes, but not with --open.",
+    help="Let everybody who may read change rules (the default, but not with --open); with "
+    "--read-only nobody can.",
 )
 @click.option(
     "--rules",
@@ -127,10 +128,10 @@ _DEFAULT_WINDOW = "1h"
 def ui(**options: Any) -> None:  # noqa: ANN401 -- as click passes them
     """Look at patterns in a browser: what was merged, how often, when, and why.
 
-    Shows the patterns of FILEs, which the embedded engine reads, without a server; of standard
-    input ("-"), other pipes, and FILEs that grow (--follow), live; or of namespaces in Redis, live,
-    while any number of workers write. Make lasting decisions there: merge, keep apart, name, mute,
-    limit (see: stream-dedup rules --help). Ctrl-C ends it.
+    Shows the patterns of FILEs; of standard input ("-"), other pipes and FILEs that grow
+    (--follow), live; or, with --namespace, of workers that share Redis, live. You can also make
+    lasting decisions about patterns there: merge, keep apart, name, mute, limit (see:
+    stream-dedup rules --help). Ctrl-C ends it.
 
     Needs the extra: pip install 'stream-dedup[ui]'. Listens on 127.0.0.1; on another address only
     with --token-file, --user-header or --open.

@@ -32,7 +32,7 @@ class StopRequest(asyncio.Event):
             log.warning("%s again: ending at once", name)
             logging.shutdown()
             os._exit(SIGNAL_EXIT_CODE + number)
-        log.info("%s: finishing what is on its way; once more to end at once", name)
+        log.info("%s: finishing the batches in progress; a second signal ends at once", name)
         self.set()
 
 
@@ -69,5 +69,5 @@ async def run_every_second(*works: Callable[[], Awaitable[None] | None]) -> None
                 if waiting is not None:
                     await waiting
             except Exception:
-                log.exception("something that is done each second failed")
+                log.exception("a task that runs every second failed")
         await asyncio.sleep(1)

@@ -215,7 +215,7 @@ class Assignment:
         fenced = isinstance(error, StaleFence | ProducerFenced | GroupLost)
         if not fenced:
             self._context.count_retry(error)
-        self._context.warn(f"{error}; {state} is taken up again")
+        self._context.warn(f"{error}; {state} is read again from its committed offset")
         await self._close(processor)  # a rebalance may come meanwhile
         if state.partition in self._reopening and not self._stopping:
             self._reopening.remove(state.partition)
@@ -248,7 +248,8 @@ class Assignment:
                     await self._drained(processor)
         except TimeoutError:
             self._context.warn(
-                f"what is on its way was not delivered within {drain_s:g} s; it will be read again"
+                f"batches in progress were not delivered within {drain_s:g} s; their events will "
+                "be read again"
             )
         try:
             async with asyncio.timeout(drain_s):  # the driver itself retries without end

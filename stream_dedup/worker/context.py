@@ -76,8 +76,8 @@ class Context:
         traces: takes traces; None without.
         finish: emit the final summary of every cluster on a stop, because the index ends with the
             worker.
-        summaries_every_s: time between looks for summaries that are due.
-        metadata_max_age_s: time between questions about the topics.
+        summaries_every_s: time between checks for summaries that are due.
+        metadata_max_age_s: time between requests for what the broker knows about the topics.
         rules: where people's rules about patterns are kept; None for nowhere.
         rules_version: of the rules that the engine has.
         patterns: remembers patterns, for events about them; None without.

@@ -3,9 +3,9 @@
 The same events and decisions always give the same bytes in the same partitions, so what is sent
 again after a crash equals the first copy.
 
-An *invalid event* is not what the settings promise: not JSON, without the text's field, too large.
-A *refused event* is one that the output topic does not take, however often it is sent. Either goes
-to the dead-letter topic, passes, or stops the pipeline, as the settings say.
+An *invalid event* cannot be read as configured: it is not JSON, lacks the text's field, or is too
+large. A *refused event* is one that the output topic does not accept, however often it is sent. The
+settings say whether such an event goes to the dead-letter topic, passes, or stops the pipeline.
 """
 
 from __future__ import annotations

@@ -69,14 +69,15 @@ class PartitionState:
     Attributes:
         state: see the theory of operation.
         committed: the next offset that the group has stored, as far as is known.
-        noted: that of them which the index knows, too.
+        noted: the last committed offset that the index knows, too.
         delivered: the next offset after the events that were delivered.
         decided: the next offset after the events that were decided.
         read: the next offset after the events that were read.
         in_flight: batches taken and not delivered yet.
         end: the end offset when the partition was opened.
         events, bytes: events that wait to be taken, and the size of their values.
-        paused: why no further events are read; empty if they are. Those before leave.
+        paused: why no further events are read; empty if reading continues. Events that were read
+            before are delivered.
         events_delivered: events delivered.
     """
 

@@ -171,7 +171,7 @@ class PatternWatcher:
             )
             if await self._store.write(stored.token, changes):
                 return records
-        raise IndexUnavailable("other workers change what is remembered of patterns all the time")
+        raise IndexUnavailable("other workers keep changing the stored state of patterns")
 
     def _found(
         self, stored: Stored, summaries: Sequence[Summary], until_us: int | None, lease_us: int

@@ -48,7 +48,7 @@ class RulesWatcher:
             rules = await asyncio.to_thread(book.compiled)
         except RuleError as error:
             self._refused = version
-            context.warn(f"the rules stay as they are: {error}")
+            context.warn(f"the stored rules are wrong, so the former rules stay in use: {error}")
             return
         context.engine.use_rules(rules)
         self._version = book.version

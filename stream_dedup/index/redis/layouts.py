@@ -380,7 +380,7 @@ BARE_DELTA = Layout("<", count="d", earliest="d", latest="d", size="d", id="8s",
 which a script would take long to write."""
 
 
-# ------------------------------------------------------------ one domain on many nodes
+# ------------------------------------------------------------ one group on many nodes
 
 TICKET = Layout(">", since_us="Q", caller="I", row="H", attempt="H")
 """A ticket (`spread.protocol.Ticket`). All but the last number are its rank."""

@@ -36,15 +36,15 @@ IN_USE_US = 120 * US_PER_S
 
 @click.group(cls=Group)
 def index() -> None:
-    """Look at, check, seed and delete what an index over Redis holds.
+    """Show, check, seed and delete the namespaces that workers keep in Redis.
 
-    Needs the extra: pip install 'stream-dedup[redis]'. All but delete-namespace and seed
-    only read: a user with +@read, +@connection and the keys sd:* will do (+cluster too in a Redis
-    Cluster). Workers may go on meanwhile.
+    Needs the extra: pip install 'stream-dedup[redis]'. All commands except delete-namespace and
+    seed only read: they need a user with +@read, +@connection and the keys sd:* (in a Redis
+    Cluster also +cluster). Workers may run meanwhile.
 
     A server is named by a URL: redis://HOST:6379/0, rediss://HOST:6379 for TLS, unix:///PATH,
     redis+cluster://HOST:6379,HOST:6379 or redis+sentinel://HOST:26379,HOST:26379/NAME (rediss+ for
-    TLS), with USER@ before the host where needed; the password comes out of --password-file.
+    TLS), with USER@ before the host where needed; give the password with --password-file.
 
     Exit codes: 0 all went well; 1 check found something wrong, show found no such cluster, or
     workers created again what was deleted; 2 an option is wrong, or the server cannot be reached or

@@ -55,9 +55,8 @@ if TYPE_CHECKING:
 @click.option(
     "--again",
     is_flag=True,
-    help="Begin with the first line, though some were seeded before: for clusters that have "
-    "closed since. Lines of clusters that are open are counted once more. If it is interrupted, "
-    "go on without --again.",
+    help="Seed all lines once more, because their clusters have closed since. In clusters that "
+    "are still open, the lines are counted twice. If it is interrupted, continue without --again.",
 )
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="json is one object.")  # fmt: skip
@@ -71,18 +70,18 @@ def seed(
     again: bool,
     form: str,
 ) -> None:
-    """Teach a namespace what a backfill found, so that known patterns are duplicates at once.
+    """Fill a namespace with what a backfill found: its patterns are then not new for workers.
 
-    Gives the lines that taught the backfill something to the index, in order, as a worker does,
-    under the recipe, the rules and the limits of the configuration. Workers may go on meanwhile.
-    Times are those of the seeding: a cluster that no event joins closes idle_s after it, and its
-    final summary leaves as any other.
+    Reads the lines of the backfill that opened a cluster or taught it something, and gives them
+    to the index, in order, with the recipe, the rules and the limits of the configuration.
+    Workers may run meanwhile. The lines count as events of the time of the seeding: a cluster
+    that no event joins closes idle_s later, and workers send its final summary as usual.
 
-    A run that was interrupted goes on where it ended: start the same command again. No line is
-    counted twice.
+    If a run was interrupted, start the same command again: it continues where it ended, and
+    counts no line twice.
 
-    The backfill must have had the namespace's recipe, and one --group-field of the same name for
-    each of the pipeline's group_fields (or named groups of group_regex).
+    The backfill must have used the recipe of the namespace, and one --group-field of the same
+    name for each of the pipeline's group_fields (or named groups of group_regex).
 
     Needs the extras: pip install 'stream-dedup[spark,worker]'.
 
