@@ -180,6 +180,7 @@ cdef struct Item:
     uint8_t of_kind
     uint8_t level
     uint8_t running  # a word of the running text
+    uint8_t bare  # a word without letters
     uint8_t gap  # what is before it: see `gap_before`; of lines with structure alone
 
 cdef struct Items:
@@ -257,7 +258,7 @@ cdef inline int push(
     item.weight = weight * part.weight
     item.order = <uint32_t>items.count
     item.variable = variable
-    item.protected = item.assigned = item.of_kind = item.level = item.running = False
+    item.protected = item.assigned = item.of_kind = item.level = item.running = item.bare = False
     items.count += 1
     return 0
 
@@ -489,16 +490,25 @@ cdef inline void put_slot(
     slots.count += 2
 
 
+cdef inline bint has_no_letters(const uint8_t* word, size_t length) noexcept nogil:
+    cdef size_t i
+    for i in range(length):
+        if is_word_byte(word[i]):
+            return False
+    return True
+
+
 cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
     """Add the key of one event's words, and its slots."""
     cdef uint64_t words[MOST_WORDS]
     cdef uint64_t head[MOST_WORDS + 1]
     cdef uint64_t tail[MOST_WORDS + 1]
     cdef uint64_t power[MOST_WORDS + 1]
-    cdef uint64_t fixed = 0, weak = 0, assigned = 0, gaps = 0, shape = 0, rest, values, missing
+    cdef uint64_t fixed = 0, weak = 0, uncounted = 0, assigned = 0, gaps = 0, shape = 0
+    cdef uint64_t rest, values, missing
     cdef uint64_t least[3]
     cdef size_t places[2]  # of the first two of them
-    cdef size_t count = 0, i, j, left
+    cdef size_t count = 0, counting = 0, i, j, left, around
     cdef bint first
     cdef Hashes* slots = &work.slots
     for i in range(tokens.count):
@@ -510,6 +520,10 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
         words[count] = tokens.at[i].identity
         fixed |= <uint64_t>(tokens.at[i].protected or tokens.at[i].of_kind) << count
         weak |= <uint64_t>(tokens.at[i].level or tokens.at[i].of_kind) << count
+        if tokens.at[i].level or tokens.at[i].bare:
+            uncounted |= <uint64_t>1 << count
+        else:
+            counting += 1
         assigned |= <uint64_t>tokens.at[i].assigned << count
         count += 1
     if count < 2:
@@ -533,7 +547,7 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
     slots.count += 2
     if count == LEAST_AROUND:
         for i in range(2):
-            if not fixed >> i & 1 and not weak >> (1 - i) & 1:
+            if not fixed >> i & 1 and not (weak | uncounted) >> (1 - i) & 1:
                 put_slot(
                     slots, key_of_two(words[1 - i], gaps), i, 1, value_of(words[i], gaps >> i & 0b11),
                     assigned >> i & 1,
@@ -544,37 +558,39 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
         places[0] += words[i] == least[0]
         places[1] += words[i] == least[1]
     for i in range(count):
-        if fixed >> i & 1:
+        around = counting - (not uncounted >> i & 1)
+        if fixed >> i & 1 or around == 0:
             continue
         missing = words[i]
         if (missing == least[0] and places[0] > 1) or (missing == least[1] and places[1] > 1):
             missing = NO_WORD  # it stands elsewhere, too
         rest = head[i] * power[count - 1 - i] + tail[i + 1]
         put_slot(
-            slots, key_of(rest, count - 1, least, missing), i, count - 1,
+            slots, key_of(rest, count - 1, least, missing), i, around,
             value_of(words[i], gaps >> i & 0b11), assigned >> i & 1,
         )
     for i in range(count):
         if fixed >> i & 1:
             continue
         first = True
-        rest = left = 0
+        rest = left = around = 0
         for j in range(count):
             if words[j] != words[i]:
                 rest = rest * KEY_BASE + words[j]
                 left += 1
+                around += not uncounted >> j & 1
             elif j < i:
                 first = False
                 break
-        if first and LEAST_AROUND <= left < count - 1:
+        if first and LEAST_AROUND <= left < count - 1 and around:
             put_slot(
-                slots, key_of(rest, left, least, words[i]), REPEATED + i, left, words[i],
+                slots, key_of(rest, left, least, words[i]), REPEATED + i, around, words[i],
                 assigned >> i & 1,
             )
     if not assigned:
         return 0
     least[0] = least[1] = least[2] = NO_WORD
-    rest = values = left = 0
+    rest = values = left = around = 0
     for i in range(count):
         if assigned >> i & 1:
             values = values * KEY_BASE + words[i]
@@ -582,9 +598,10 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
             rest = rest * KEY_BASE + words[i]
             note_least(least, words[i])
             left += 1
-    if left >= LEAST_AROUND:
+            around += not uncounted >> i & 1
+    if left >= LEAST_AROUND and around:
         values = finish(values ^ (count - left))
-        put_slot(slots, key_of(rest, left, least, NO_WORD), ASSIGNED_WORDS, left, values, True)
+        put_slot(slots, key_of(rest, left, least, NO_WORD), ASSIGNED_WORDS, around, values, True)
     return 0
 
 
@@ -980,6 +997,7 @@ cdef class Kernel:
             push(tokens, identity, votes, part, self.weight_of(identity), False)
             tokens.at[tokens.count - 1].protected = word != NULL
             tokens.at[tokens.count - 1].level = word != NULL and word.level_name
+            tokens.at[tokens.count - 1].bare = has_no_letters(text + start, i - start)
             if self.token_classes and self.is_calendar(text + start, i - start):
                 names += 1
             else:
@@ -1075,6 +1093,7 @@ cdef class Kernel:
                 tokens.at[tokens.count - 1].gap = gap
                 tokens.at[tokens.count - 1].protected = word != NULL
                 tokens.at[tokens.count - 1].level = word != NULL and word.level_name
+                tokens.at[tokens.count - 1].bare = has_no_letters(text + start, size)
                 of_kind = (
                     (piece.assigned or (self.learns and work.full))
                     and self.is_kind(text, part.length, start, size)

@@ -43,7 +43,7 @@ words or more than `MAX_WORDS`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from stream_dedup.features.recipe import MAX_LEARNED_WORDS
@@ -58,7 +58,7 @@ ASSIGNED = REPEATED + MAX_WORDS
 """The number of the slot of all assigned words."""
 
 LEAST_AROUND = 2
-"""A slot has at least as many other words, but for patterns of two words."""
+"""A slot has at least as many other words, but for patterns of two words; and one that counts."""
 
 VALUE_BITS = 23
 """Of a value. In that of a word the highest one says whether a placeholder is beside the word, and
@@ -113,7 +113,7 @@ class WordSlot(NamedTuple):
     Attributes:
         key: of the other words.
         number: which word, from 0; `REPEATED` more for all places of a repeated one; or `ASSIGNED`.
-        around: how many other words.
+        around: how many other words, without log levels and what has no letters, such as ``-``.
         value: see `VALUE_BITS`; of several words, the low bits of the key of their sequence.
         assigned: whether it is the value of a key.
     """
@@ -141,6 +141,7 @@ def pattern_keys(
     protected: Sequence[bool],
     assigned: Sequence[bool] = (),
     weak: Sequence[bool] = (),
+    uncounted: Sequence[bool] = (),
     gaps: int = 0,
 ) -> Keys:
     """Return the keys of a pattern; the plain form of what the native kernel does.
@@ -151,46 +152,54 @@ def pattern_keys(
         assigned: for each word whether it is the value of a key; nothing: none is.
         weak: for each word whether it says too little of another one that has only it beside: a log
             level, the name of a kind; nothing: none does.
+        uncounted: for each word whether it does not count among those around another one: a log
+            level, or what has no letters, such as ``-``; nothing: all count.
         gaps: where placeholders are: bit i if one is before the word i, the last bit if one is
             behind the last word.
     """
     count = len(hashes)
     assigned = assigned or [False] * count
+    uncounted = uncounted or [False] * count
     shape = 0
     for number, each in enumerate(hashes):
         shape = shape * KEY_BASE + (each if protected[number] else 0)
     shape = mix(((shape + gaps) * KEY_BASE + count) & MASK64) & (1 << SHAPE_BITS) - 1
     shape = shape & ~ALL_GAPS | gaps & ALL_GAPS
 
-    def slot(others: Sequence[int], number: int, value: int, of: int) -> WordSlot:
+    slots: list[WordSlot] = []
+
+    def add(number: int, out: Collection[int], value: int) -> None:
+        """Add the slot of the words at the places `out`, if enough are around them."""
+        others = [place for place in range(count) if place not in out]
+        around = sum(not uncounted[place] for place in others)
+        if len(others) < LEAST_AROUND or not around:
+            return
         low = value & (1 << VALUE_BITS) - 1
         if number < REPEATED:
             low = low & ~BESIDE_GAP | (BESIDE_GAP if gaps >> number & 0b11 else 0)
-        return WordSlot(sequence_key(others), number, len(others), low, bool(assigned[of]))
+        key = sequence_key([hashes[place] for place in others])
+        slots.append(WordSlot(key, number, around, low, bool(assigned[min(out)])))
 
     if count == LEAST_AROUND:
-        slots = [
-            slot((around, gaps), number, each, number)._replace(around=1)
-            for number, (each, around) in enumerate(zip(hashes, reversed(hashes), strict=True))
-            if not protected[number] and not (weak and weak[1 - number])
-        ]
+        for number, each in enumerate(hashes):
+            other = 1 - number
+            if not (protected[number] or uncounted[other] or (weak and weak[other])):
+                low = each & (1 << VALUE_BITS) - 1 & ~BESIDE_GAP
+                low |= BESIDE_GAP if gaps >> number & 0b11 else 0
+                key = sequence_key((hashes[other], gaps))
+                slots.append(WordSlot(key, number, 1, low, bool(assigned[number])))
         return Keys(sequence_key(hashes), count, slots, shape)
-    slots = []
     for number, each in enumerate(hashes):
-        others = [*hashes[:number], *hashes[number + 1 :]]
-        if len(others) >= LEAST_AROUND and not protected[number]:
-            slots.append(slot(others, number, each, number))
+        if not protected[number]:
+            add(number, {number}, each)
     for number, each in enumerate(hashes):
-        if hashes.count(each) > 1 and hashes.index(each) == number and not protected[number]:
-            others = [other for other in hashes if other != each]
-            if len(others) >= LEAST_AROUND:
-                slots.append(slot(others, REPEATED + number, each, number))
+        places = {place for place, other in enumerate(hashes) if other == each}
+        if len(places) > 1 and min(places) == number and not protected[number]:
+            add(REPEATED + number, places, each)
     if any(assigned):
-        others = [word for word, value in zip(hashes, assigned, strict=True) if not value]
-        values = [word for word, value in zip(hashes, assigned, strict=True) if value]
-        if len(others) >= LEAST_AROUND:
-            first = list(assigned).index(True)
-            slots.append(slot(others, ASSIGNED, sequence_key(values), first))
+        places = {place for place, is_value in enumerate(assigned) if is_value}
+        values = [hashes[place] for place in sorted(places)]
+        add(ASSIGNED, places, sequence_key(values))
     return Keys(sequence_key(hashes), count, slots, shape)
 
 

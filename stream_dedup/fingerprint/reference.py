@@ -42,6 +42,7 @@ from typing import NamedTuple
 from stream_dedup.features.folding import WORDS
 from stream_dedup.features.kinds import names_kind
 from stream_dedup.features.lines import LineReader
+from stream_dedup.features.pieces import WORD_BYTE
 from stream_dedup.features.prepare import NO_SALT, Part, Salt
 from stream_dedup.features.recipe import HASH_BITS, Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, Token
@@ -78,6 +79,7 @@ class Feature(NamedTuple):
         of_kind: whether it is a word that names a kind.
         level: whether it is a protected word that is a log level.
         running: whether it is a word of the running text (`Recipe.compares_text`).
+        bare: whether it is a word without letters, such as ``-``.
     """
 
     text: bytes
@@ -90,6 +92,7 @@ class Feature(NamedTuple):
     of_kind: bool = False
     level: bool = False
     running: bool = False
+    bare: bool = False
 
 
 class Taken(NamedTuple):
@@ -130,7 +133,10 @@ def _one_off(tokens: list[Feature]) -> bytes:
     hashes, assigned = [word.identity for word in words], [word.assigned for word in words]
     fixed = [word.protected or word.of_kind for word in words]
     weak = [word.level or word.of_kind for word in words]
-    return one_off.pack(one_off.pattern_keys(hashes, fixed, assigned, weak, _gaps(tokens)))
+    uncounted = [word.level or word.bare for word in words]
+    return one_off.pack(
+        one_off.pattern_keys(hashes, fixed, assigned, weak, uncounted, _gaps(tokens))
+    )
 
 
 def _gaps(tokens: list[Feature]) -> int:
@@ -244,6 +250,7 @@ class ReferenceKernel:
             feature = feature._replace(
                 protected=protected, assigned=assigned, of_kind=of_kind, level=level,
                 running=running or protected or of_kind,
+                bare=not token.variable and not WORD_BYTE.search(token.text),
             )  # fmt: skip
             yield feature
 

@@ -125,6 +125,23 @@ def test_outcomes_and_values_in_brackets_are_not_assigned(line: bytes) -> None:
     assert ASSIGNED not in slots
 
 
+@pytest.mark.parametrize(
+    ("line", "around"),
+    [
+        (b"2026 - app - DEBUG - flushing", {0: 2, 1: 1, 2: 2, 4: 2, 5: 1, REPEATED: 2}),
+        (b"2026 - 7 - DEBUG - flushing", {0: 1, 1: 1, 3: 1, REPEATED: 1}),
+        (b"DEBUG flushing", {}),
+        (b"DEBUG - flushing", {1: 1}),
+        (b"- flushing", {0: 1}),
+        (b"DEBUG flushing the cache", {1: 2, 2: 2, 3: 2}),
+        (b"INFO - x=ann y=bob", {1: 4, 2: 3, 3: 3, 4: 3, 5: 3, ASSIGNED: 2}),
+    ],
+)
+def test_levels_and_dashes_are_no_words_around_another(line: bytes, around: dict[int, int]) -> None:
+    _, slots = slots_of(line)
+    assert {number: slot.around for number, slot in slots.items()} == around
+
+
 @given(st.lists(hashes, min_size=4, max_size=48, unique=True))
 def test_all_keys_but_two_slots_begin_with_the_same_bits(words: list[int]) -> None:
     keys = pattern_keys(words, [False] * len(words))
