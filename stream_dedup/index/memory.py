@@ -65,8 +65,9 @@ from stream_dedup.index.base import (
 )
 from stream_dedup.index.groups import opened_id, plain_group
 from stream_dedup.index.lookup import EvictedKeys, Lookup
-from stream_dedup.index.postings import Found, Handle, IsLive, Ready
+from stream_dedup.index.posting_lists import Handle, IsLive
 from stream_dedup.index.saved import Name, SavedCluster, SavedIndex, saved_bytes
+from stream_dedup.index.word_search import Found, Ready
 from stream_dedup.model import Closing, Decision, FoundBy, Partition, Position, Summary
 from stream_dedup.rules.keeping import KeptCounts
 
@@ -423,7 +424,7 @@ class MemoryIndex:
         assert root is not None
         self._lookup.add_alias(query, root.handle, searchable=False)
         answer = self._join(query, root, FoundBy.LEARNED)
-        learned = postings.learn(query.group, known.seen, root.handle, ready, is_live)
+        learned = postings.learn(known.seen, root.handle, ready, is_live)
         learned |= postings.note_together(query.one_off, root.handle, known, ready, is_live)
         learned |= root.handle.learned != shown
         self.taught[row] = learned or not ready.merging.keys() <= {found.cluster}
