@@ -34,7 +34,7 @@ from stream_dedup.fingerprint.one_off import (
     word_count,
     word_slot,
 )
-from stream_dedup.index.posting_lists import Handle, IsLive, Posting, PostingLists, older
+from stream_dedup.index.memory.posting_lists import Handle, IsLive, Posting, PostingLists, older
 
 
 class Seen(NamedTuple):

@@ -105,8 +105,8 @@ from stream_dedup.fingerprint.combinations import (
     shape_number,
 )
 from stream_dedup.fingerprint.one_off import REPEATED, WordSlot, gaps_of, slot_keys, word_slot
-from stream_dedup.index.posting_lists import Handle, IsLive, Posting, PostingLists, older
-from stream_dedup.index.word_search import (
+from stream_dedup.index.memory.posting_lists import Handle, IsLive, Posting, PostingLists, older
+from stream_dedup.index.memory.word_search import (
     NOTHING_READY,
     Found,
     Ready,
