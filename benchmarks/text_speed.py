@@ -34,8 +34,8 @@ from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from stream_dedup.index.base import Limits, Resolution
-from stream_dedup.index.lookup import Lookup
 from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.index.memory.lookup import Lookup
 
 KERNEL_TARGETS = {8: None, 20: 8.0, 200: 30.0}
 """By the words of a text, the most microseconds it may take."""

@@ -33,7 +33,7 @@ from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import IndexSize, Limits, max_waiting
 from stream_dedup.index.memory import MemoryIndex, run
-from stream_dedup.index.saved import SavedCluster
+from stream_dedup.index.memory.saved import SavedCluster
 from stream_dedup.io.files import whole_file
 from stream_dedup.model import Batch, Decision, Partition, Summary
 from stream_dedup.rules.model import PatternRule

@@ -21,7 +21,7 @@ import msgspec
 
 from stream_dedup.engine.engine import Counts
 from stream_dedup.errors import StateError
-from stream_dedup.index.saved import Count, SavedCluster, SavedIndex, Text
+from stream_dedup.index.memory.saved import Count, SavedCluster, SavedIndex, Text
 
 MAGIC = b"stream-dedup state\n"
 VERSION = 2

@@ -1,6 +1,7 @@
 """When a word is a variable: the rules of the one-off index, and its bounds.
 
-`index.postings` and ``_words.lua`` apply them; `fingerprint.one_off` says what a slot is.
+`word_search` and `postings` in `index.memory` apply them, and ``_words.lua``; `fingerprint.one_off`
+says what a slot is.
 """
 
 from __future__ import annotations

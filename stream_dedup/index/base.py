@@ -401,7 +401,7 @@ class Index(Protocol):
         1. The cluster that the exact hash leads to.
         2. Otherwise, if words are learned, the cluster that the words lead to: a word of the event
            is a known variable; the words are the same; or there is one word more or less (see
-           `index.postings`). The event's exact hash becomes an alias of it.
+           `index.memory.postings`). The event's exact hash becomes an alias of it.
         3. Otherwise, of all live clusters of the group with a fingerprint within k bits that
            verification admits: the most similar, then the nearest, then the oldest. The event's
            exact hash and fingerprint become an alias of it.

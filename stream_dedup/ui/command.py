@@ -148,7 +148,7 @@ def ui(**options: Any) -> None:  # noqa: ANN401 -- as click passes them
     """
     with imports_of_extra("ui", EXTRA):
         from stream_dedup.ui import server  # noqa: PLC0415 -- an extra
-        from stream_dedup.ui.app import Pages  # noqa: PLC0415
+        from stream_dedup.ui.app import Application  # noqa: PLC0415
         from stream_dedup.ui.security import Access, read_token  # noqa: PLC0415
     if bool(options["files"]) == bool(options["namespaces"]):
         raise click.UsageError("give FILEs, - for standard input, or --namespace")
@@ -177,7 +177,7 @@ def ui(**options: Any) -> None:  # noqa: ANN401 -- as click passes them
     with sock:
         sources = _files(options) if options["files"] else _namespaces(options)
         place = listening.url(host, options["port"])
-        app = Pages(sources, access).application()
+        app = Application(sources, access).asgi()
         server.serve(app, sock, lambda: click.echo(f"stream-dedup: {place}", err=True))
 
 

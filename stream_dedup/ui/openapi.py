@@ -6,13 +6,20 @@ from functools import cache
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from stream_dedup._version import __version__
 from stream_dedup.rules.model import MAX_PER_MINUTE
-from stream_dedup.ui import views
 from stream_dedup.ui.comparing import Chosen
 from stream_dedup.ui.deciding import NewRule, NewUndo
 from stream_dedup.ui.patterns import Query
+from stream_dedup.ui.views.changes import ChangeList
+from stream_dedup.ui.views.details import PatternDetails
+from stream_dedup.ui.views.pairs import NeighbourList, PatternPair
+from stream_dedup.ui.views.patterns import CountList, PatternList
+from stream_dedup.ui.views.rules import AuditList, Rule, RuleList
+from stream_dedup.ui.views.sources import SourceState
+from stream_dedup.ui.views.volume import VolumeList
 
 _TEMPLATE = "#/components/schemas/{name}"
 _OF_PATTERN = ("source", "identity")
@@ -40,28 +47,35 @@ _CHANGE_REFUSED = (
     (422, "The rule is wrong."),
 )
 
+
+class Problem(Struct, frozen=True):
+    """What is wrong."""
+
+    error: str
+
+
 OPERATIONS: dict[str, tuple[str, tuple[str, ...], Any]] = {
-    "/api/v1/sources": ("The sources, and what is known of them.", (), list[views.SourceState]),
-    "/api/v1/sources/{source}/patterns": ("A page of patterns.", ("source",), views.PatternList),
+    "/api/v1/sources": ("The sources, and what is known of them.", (), list[SourceState]),
+    "/api/v1/sources/{source}/patterns": ("A page of patterns.", ("source",), PatternList),
     "/api/v1/patterns/{source}/{identity}": (
-        "Everything about a pattern.", _OF_PATTERN, views.PatternDetails),
+        "Everything about a pattern.", _OF_PATTERN, PatternDetails),
     "/api/v1/patterns/{source}/{identity}/counts": (
-        "Its events over time.", _OF_PATTERN, views.CountList),
+        "Its events over time.", _OF_PATTERN, CountList),
     "/api/v1/patterns/{source}/{identity}/neighbours": (
-        "The most similar patterns, and why they are others.", _OF_PATTERN, views.NeighbourList),
+        "The most similar patterns, and why they are others.", _OF_PATTERN, NeighbourList),
     "/api/v1/patterns/{source}/{identity}/with/{other}": (
         "Two patterns side by side, and why they did not merge.", (*_OF_PATTERN, "other"),
-        views.PatternPair),
+        PatternPair),
     "/api/v1/sources/{source}/volume": (
         "A page of patterns by the bytes that they take, and what rules would save.",
-        ("source",), views.VolumeList),
+        ("source",), VolumeList),
     "/api/v1/sources/{source}/changes": (
         "Two periods, or files, compared: the least likely changes first.", ("source",),
-        views.ChangeList),
+        ChangeList),
     "/api/v1/sources/{source}/rules": (
-        "A page of the rules that act, the newest first.", ("source",), views.RuleList),
+        "A page of the rules that act, the newest first.", ("source",), RuleList),
     "/api/v1/sources/{source}/audit": (
-        "What was done with rules, the latest first.", ("source",), views.AuditList),
+        "What was done with rules, the latest first.", ("source",), AuditList),
 }  # fmt: skip
 """For each path: what it returns, its parameters, and the type of its answer."""
 
@@ -77,23 +91,23 @@ def document() -> dict[str, Any]:
     """The whole description."""
     answers = [answer for _, _, answer in OPERATIONS.values()]
     bodies = [body for _, _, body in CHANGES.values()]
-    types = [Query, Chosen, views.Problem, views.Rule, *answers, *bodies]
+    types = [Query, Chosen, Problem, Rule, *answers, *bodies]
     schemas, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
     by_type = dict(zip(map(repr, types), schemas, strict=True))
     paths: dict[str, Any] = {}
     for path, (summary, parameters, answer) in OPERATIONS.items():
         operation = _operation(summary, parameters, by_type[repr(answer)])
         paths[path] = {"get": operation}
-        if answer in (views.RuleList, views.AuditList, views.VolumeList):
+        if answer in (RuleList, AuditList, VolumeList):
             operation["parameters"].append(_PAGE)
-        if answer is views.VolumeList:
+        if answer is VolumeList:
             operation["parameters"].append(_PER_MINUTE)
-        if answer is views.ChangeList:
+        if answer is ChangeList:
             fields = components[Chosen.__name__]["properties"].items()
             operation["parameters"] += [
                 {"name": name, "in": "query", "schema": schema} for name, schema in fields
             ]
-        if answer is views.PatternList:
+        if answer is PatternList:
             fields = components[Query.__name__]["properties"].items()
             in_query = [
                 {"name": name, "in": "query", "schema": schema}
@@ -106,8 +120,8 @@ def document() -> dict[str, Any]:
                 "post": {**operation, "requestBody": body},
             }
     for path, (summary, parameters, body_type) in CHANGES.items():
-        operation = _operation(summary, parameters, by_type[repr(views.Rule)])
-        problem = {"$ref": _TEMPLATE.format(name=views.Problem.__name__)}
+        operation = _operation(summary, parameters, by_type[repr(Rule)])
+        problem = {"$ref": _TEMPLATE.format(name=Problem.__name__)}
         operation["responses"] |= {
             str(code): {"description": text, "content": _json(problem)}
             for code, text in _CHANGE_REFUSED
@@ -132,7 +146,7 @@ def document() -> dict[str, Any]:
 
 
 def _operation(summary: str, parameters: tuple[str, ...], schema: Any) -> dict[str, Any]:  # noqa: ANN401 -- as msgspec makes it
-    problem = {"$ref": _TEMPLATE.format(name=views.Problem.__name__)}
+    problem = {"$ref": _TEMPLATE.format(name=Problem.__name__)}
     refused = {
         str(code): {"description": text, "content": _json(problem)}
         for code, text in (

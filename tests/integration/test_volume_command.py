@@ -19,7 +19,7 @@ from stream_dedup.features.recipe import load_recipe
 from stream_dedup.io.decoder import DecoderOptions
 from stream_dedup.ui.files import FileSource
 from stream_dedup.ui.patterns import Query
-from stream_dedup.ui.views import volume_list
+from stream_dedup.ui.views.volume import volume_list
 from tests.integration.command import COMMAND, live, run
 from tests.unit.ui.helpers import find
 

@@ -231,8 +231,9 @@ class Searched(MemoryIndex):
         super().__init__(recipe, windows=WIDE, limits=Limits(max_clusters=50_000))
         self.queries: list[Query] = []
         self.searches = 0
-        self._search = self._lookup.by_fingerprint
-        self._lookup.by_fingerprint = self._noted  # type: ignore[method-assign]
+        lookup = self._clusters.lookup
+        self._search = lookup.by_fingerprint
+        lookup.by_fingerprint = self._noted  # type: ignore[method-assign]
 
     async def resolve(self, queries: Sequence[Query], now_us: int) -> list[Resolution]:
         self.queries += queries

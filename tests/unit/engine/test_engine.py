@@ -947,11 +947,13 @@ def test_memory_is_bounded_by_the_cap_on_clusters() -> None:
     assert size.waiting == 0
     assert size.fingerprints <= 2 * cap
     index: Any = dedup.engine.index
-    assert len(index._lookup._handles) <= 2 * cap + batch
-    assert len(index._clusters) == cap
-    assert len(index._lookup._by_exact) <= 2 * cap
-    assert len(index._tombstones) <= cap
-    assert max(len(index._expiry), len(index._recency), len(index._due)) <= 4 * cap + 2 * batch
+    clusters, lookup = index._clusters, index._clusters.lookup
+    assert len(lookup._handles) <= 2 * cap + batch
+    assert len(clusters._by_id) == cap
+    assert len(lookup._by_exact) <= 2 * cap
+    assert len(clusters._tombstones) <= cap
+    queues = clusters._expiry, clusters._recency, clusters.pending._due
+    assert max(map(len, queues)) <= 4 * cap + 2 * batch
     assert dedup.engine.near_cache_entries <= 2 * 2 * cap
     assert len(dedup.engine._cache._clusters) <= 2 * 2 * cap
     assert len(dedup.engine._names) <= cap

@@ -11,8 +11,8 @@ from stream_dedup import Deduplicator, Summaries
 from stream_dedup.clustering.summaries import MAX_VALUE_LINE
 from stream_dedup.engine import sampling
 from stream_dedup.engine.sampling import Sampler
-from stream_dedup.index import memory
 from stream_dedup.index.base import ClusterDelta
+from stream_dedup.index.memory import clusters
 from stream_dedup.model import Decision, Kind, Partition, Summary, Variables
 
 HERE = Partition("topic", 0)
@@ -156,7 +156,7 @@ def test_no_values_are_kept_if_none_are_wanted() -> None:
 
 
 def test_all_samples_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "MAX_SAMPLED_BYTES", 1000)
+    monkeypatch.setattr(clusters, "MAX_SAMPLED_BYTES", 1000)
     dedup = Deduplicator(summaries=ALL)
     for word in ("one", "two", "three"):
         dedup.process([f"{word} of the disks {n} is full" for n in range(20)])

@@ -14,7 +14,7 @@ from stream_dedup.features.recipe import load_recipe
 from stream_dedup.io.decoder import DecoderOptions
 from stream_dedup.io.timestamps import GUESSED
 from stream_dedup.listening import HostNames
-from stream_dedup.ui.app import Pages
+from stream_dedup.ui.app import Application
 from stream_dedup.ui.files import FileSource
 from stream_dedup.ui.patterns import Entry, Found, Query, find_in_steps
 from stream_dedup.ui.rules import SourceRules
@@ -96,7 +96,11 @@ def file_source(
 
 
 def client_of(*sources: Any, **access: Any) -> Client:
-    return Client(Pages(sources, Access(HostNames(), **access)).application())
+    return Client(application_of(*sources, **access).asgi())
+
+
+def application_of(*sources: Any, **access: Any) -> Application:
+    return Application(sources, Access(HostNames(), **access))
 
 
 def find(entries: Sequence[Entry], query: Query, axis: Axis) -> Found:

@@ -18,14 +18,14 @@ from stream_dedup.clustering.comparison import Inspector
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.io.decoder import DecoderOptions
 from stream_dedup.io.timestamps import GUESSED
-from stream_dedup.listening import HostNames
-from stream_dedup.ui import openapi, views
-from stream_dedup.ui.app import Pages
+from stream_dedup.ui import openapi
 from stream_dedup.ui.files import FileSource
 from stream_dedup.ui.rules import InFile, SourceRules
-from stream_dedup.ui.security import Access
+from stream_dedup.ui.views.details import PatternDetails
+from stream_dedup.ui.views.patterns import PatternList
+from stream_dedup.ui.views.rules import Rule
 from tests.integration.command import COMMAND
-from tests.unit.ui.helpers import Client, client_of, file_source
+from tests.unit.ui.helpers import Client, application_of, client_of, file_source
 
 TOKEN = "a token of some length"  # noqa: S105 -- of no server
 
@@ -149,7 +149,7 @@ def test_merged_clusters_count_as_part_of_another_one(tmp_path: Path) -> None:
 def test_a_page_of_a_pattern_tells_values_and_reasons(client: Client) -> None:
     row = patterns(client)["patterns"][0]
     answer = client.get(f"/api/v1/patterns/files/{row['id']}")
-    details = msgspec.json.decode(answer.body, type=views.PatternDetails)
+    details = msgspec.json.decode(answer.body, type=PatternDetails)
     assert [slot.slot for slot in details.slots] == ["<timestamp>", "<ipv4>"]
     assert details.slots[1].distinct == 40
     assert all("They merge" in each.verdict for each in details.joined)
@@ -437,7 +437,7 @@ OPEN = {"/healthz", "/login", "/static/{version}/{name}"}
 
 @pytest.mark.parametrize("access", [{"token": TOKEN}, {"user_header": "X-User"}])
 def test_no_address_answers_whom_it_does_not_know(source: FileSource, access: Any) -> None:
-    routes = Pages([source], Access(HostNames(), **access)).routes()
+    routes = application_of(source, **access).routes()
     client = client_of(source, **access)
     row, other, *_ = patterns(client_of(source))["patterns"]
     names = {"source": "files", "identity": row["id"], "other": other["id"], "rule": "r-1"}
@@ -506,7 +506,7 @@ def test_a_body_that_is_too_long_is_refused(client: Client) -> None:
 
 
 def test_another_site_cannot_send_anything(source: FileSource) -> None:
-    routes = [route for route in Pages([source], Access(HostNames())).routes()
+    routes = [route for route in application_of(source).routes()
               if route.methods and "POST" in route.methods]  # fmt: skip
     assert len(routes) > 6
     client = client_of(source)
@@ -531,7 +531,7 @@ def test_the_description_names_all_that_is_served(client: Client, source: FileSo
     }
     served = {
         (route.path, method)
-        for route in Pages([source], Access(HostNames())).routes()
+        for route in application_of(source).routes()
         if route.path.startswith("/api/") and not route.path.endswith("/openapi.json")
         for method in route.methods or ()
         if method != "HEAD"
@@ -554,10 +554,10 @@ def test_answers_are_as_they_are_described(tmp_path: Path) -> None:
         body = json.dumps(bodies[kind.__name__]).encode()
         made = client.post(path.format(**names), body, content_type="application/json")
         assert made.status == 200
-        names["rule"] = msgspec.json.decode(made.body, type=views.Rule).id
+        names["rule"] = msgspec.json.decode(made.body, type=Rule).id
         assert made.json() == shaped(document, document["paths"][path]["post"], made.json())
     for path, (_, _, answer) in openapi.OPERATIONS.items():
-        for method in ("get", "post") if answer is views.PatternList else ("get",):
+        for method in ("get", "post") if answer is PatternList else ("get",):
             found = client.ask(method.upper(), path.format(**names))
             assert found.status == 200
             msgspec.json.decode(found.body, type=answer)

@@ -24,13 +24,12 @@ from stream_dedup.rules import file as rules_file
 from stream_dedup.rules.book import RuleBook
 from stream_dedup.rules.model import PatternRule, RuleKind
 from stream_dedup.ui import files
-from stream_dedup.ui.app import Pages
 from stream_dedup.ui.deciding import choices_of
 from stream_dedup.ui.files import FileSource, Pass
 from stream_dedup.ui.rules import InFile, SourceRules
 from stream_dedup.ui.security import Access
 from tests.integration.redis.helpers import until
-from tests.unit.ui.helpers import Answer, client_of, file_source
+from tests.unit.ui.helpers import Answer, application_of, client_of, file_source
 from tests.unit.ui.test_app import HOSTILE, TOKEN, Tags, patterns
 
 LINES = [
@@ -535,7 +534,7 @@ def test_an_error_that_ends_the_reading_is_logged(
     source = FileSource([str(tmp_path / "app.log")], load_recipe("logs"), DecoderOptions(), 10)
     monkeypatch.setattr(Pass, "read", lambda _: 1 // 0)
     monkeypatch.setattr(files, "LOOK_S", 0.01)
-    pages = Pages([source], Access(HostNames())).application()
+    pages = application_of(source).asgi()
     messages = [{"type": "lifespan.startup"}]
 
     async def receive() -> Message:

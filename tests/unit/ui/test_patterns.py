@@ -12,8 +12,8 @@ import pytest
 from stream_dedup.clock import US_PER_S
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.io.decoder import DecoderOptions
-from stream_dedup.ui.app import Lists
 from stream_dedup.ui.files import FileSource
+from stream_dedup.ui.lists import Lists
 from stream_dedup.ui.patterns import (
     STEP,
     Entry,

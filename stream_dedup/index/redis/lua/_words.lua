@@ -1,4 +1,4 @@
--- The posting lists of the one-off index: see index/postings.py, which this repeats.
+-- The posting lists of the one-off index: see index/memory/postings.py, which this repeats.
 --
 -- A posting list is a field of a slice (r:<slice>): its postings, a POSTING each. Lists are known only
 -- here, as clusters are: their keys share the hash tag. What a call reads is kept, packed as it is

@@ -15,7 +15,8 @@ from stream_dedup.clustering.linkage import Candidate, Linkage
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint import bands
 from stream_dedup.index.base import Limits, Query
-from stream_dedup.index.postings import Handle, Postings
+from stream_dedup.index.memory.posting_lists import Handle
+from stream_dedup.index.memory.postings import Postings
 from stream_dedup.tables.planner import MEMORY, choose
 from stream_dedup.tables.store import (
     Bands,

@@ -4,7 +4,7 @@ import pytest
 
 from stream_dedup.ui.patterns import Entry
 from stream_dedup.ui.rules import Mark
-from stream_dedup.ui.volume import Volume, volume_of
+from stream_dedup.ui.views.volume import Volume, volume_of
 from stream_dedup.volume.counts import Axis
 from stream_dedup.volume.savings import MINUTE_US
 

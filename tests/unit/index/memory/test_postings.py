@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from stream_dedup.fingerprint.combinations import PatternWords
 from stream_dedup.fingerprint.one_off import pack, pattern_keys
-from stream_dedup.index.postings import NOTHING_READY, Found, Handle, Postings
+from stream_dedup.index.memory.posting_lists import Handle
+from stream_dedup.index.memory.postings import Postings
+from stream_dedup.index.memory.word_search import NOTHING_READY, Found
 
 KEYS = pattern_keys([101, 102, 103, 104, 105], [False] * 5)
 

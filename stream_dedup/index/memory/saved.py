@@ -15,7 +15,10 @@ from stream_dedup.clustering.summaries import MAX_SAMPLES
 from stream_dedup.features.recipe import BANDS_BITS, Recipe
 from stream_dedup.fingerprint.kernel import SKETCH_SIZE
 from stream_dedup.index.base import MAX_MERGED_NAMED
-from stream_dedup.model import Closing
+from stream_dedup.index.memory.cluster import Cluster
+from stream_dedup.index.memory.lookup import Lookup
+from stream_dedup.index.memory.posting_lists import Handle
+from stream_dedup.model import Closing, Partition, Position
 
 MAX_TEXT_BYTES = 1 << 20
 
@@ -142,3 +145,80 @@ class SavedIndex(Struct, frozen=True, forbid_unknown_fields=True):
     expired: Count
     new_again: Count
     truncated: Count
+
+
+def saved_cluster(cluster: Cluster, lookup: Lookup, width: int) -> SavedCluster | None:
+    """Return a cluster as it was before it became provisional; None if it was nothing then.
+
+    Args:
+        cluster: the cluster.
+        lookup: finds it, if it is open.
+        width: bytes of a saved fingerprint.
+    """
+    handle, position, closing = cluster.handle, cluster.position, cluster.closing
+    if closing is None and cluster.provisional:
+        closing = cluster.before
+        if closing is None:
+            return None
+    exacts, fingerprints = lookup.leads(handle) if closing is None else ([], [])
+    return SavedCluster(
+        identity=cluster.identity,
+        partition=saved_name(Partition(position.source, position.partition)),
+        offset=position.offset,
+        group=_bytes(handle.group),
+        fingerprint=handle.fingerprint.to_bytes(width, "big"),
+        sketch=handle.sketch,
+        opened_us=handle.opened_us,
+        last_us=cluster.last_us,
+        first_us=cluster.first_us,
+        latest_us=cluster.latest_us,
+        count=cluster.count,
+        reported=cluster.reported,
+        reported_us=cluster.reported_us,
+        revision=cluster.revision,
+        representative=cluster.representative,
+        samples=cluster.samples,
+        closing=closing,
+        exacts=exacts,
+        fingerprints=[number.to_bytes(width, "big") for number in fingerprints],
+        postings=lookup.postings.leads(handle) if closing is None else [],
+        learned=handle.learned,
+        merged_into=cluster.merged_into,
+        merged=cluster.merged,
+        sampled=cluster.sampled,
+        since_us=cluster.since_us,
+    )
+
+
+def loaded_cluster(saved: SavedCluster) -> Cluster:
+    """Return a cluster as it was saved, without what leads to it, and what it keeps by chance."""
+    fingerprint = int.from_bytes(saved.fingerprint, "big")
+    handle = Handle(
+        -1, saved.identity, _text(saved.group), fingerprint, saved.sketch, saved.opened_us,
+        learned=saved.learned,
+    )  # fmt: skip
+    return Cluster(
+        saved.identity, Position(*loaded_name(saved.partition), saved.offset), handle,
+        saved.last_us, saved.first_us, saved.latest_us, saved.count,
+        reported=saved.reported, reported_us=saved.reported_us, revision=saved.revision,
+        representative=saved.representative, samples=saved.samples, closing=saved.closing,
+        merged_into=saved.merged_into, merged=saved.merged, since_us=saved.since_us,
+    )  # fmt: skip
+
+
+def saved_name(partition: Partition) -> Name:
+    """Return the name of a partition as it is saved."""
+    return _bytes(partition.source), partition.number
+
+
+def loaded_name(name: Name) -> Partition:
+    """Return the partition of a saved name."""
+    return Partition(_text(name[0]), name[1])
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")  # names of files need not be UTF-8
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")

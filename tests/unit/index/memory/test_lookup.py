@@ -7,7 +7,7 @@ from array import array
 
 from stream_dedup.features.recipe import Match, Recipe
 from stream_dedup.index.base import Limits, Query
-from stream_dedup.index.lookup import Lookup
+from stream_dedup.index.memory.lookup import Lookup
 from stream_dedup.model import Position
 
 LIMITS = Limits()
