@@ -41,7 +41,8 @@ cdef enum:
     MAX_WORDS = 2
     MAX_KEY = 32
     HEAD_BYTES = 128
-    MAX_THREAD = 64  # bytes in the brackets of a thread
+    MAX_THREAD = 128  # bytes in the brackets of a thread
+    THREAD_DEPTH = 4  # of brackets in each other
     MAX_NAME = 41  # bytes of a part of the name of a class, or of the name of a product
     MAX_CLASS = 81
     MAX_PARTS = 16
@@ -109,7 +110,6 @@ cdef struct Line:
     bint is_nested
     size_t list_end  # end of the items of the last list in square brackets
     size_t assigned_end  # end of the last value of a key, outside brackets, that has colons
-    size_t thread_end  # where the brackets of the last thread close
     size_t host  # where the host in the head of a line of syslog begins, else 0
     Close single
     Close double
@@ -826,16 +826,23 @@ cdef inline bint take_quote(
     return taken == 2
 
 
-cdef inline size_t bracket_end(
-    const uint8_t* text, size_t length, size_t at, size_t least
-) noexcept nogil:
+cdef inline size_t bracket_end(const uint8_t* text, size_t length, size_t at) noexcept nogil:
     """Return where the square brackets close that open here, if they may be a thread's; else 0."""
-    cdef size_t i = at + 1
-    while i < length and i - at <= MAX_THREAD and (
-        text[i] != c"[" and text[i] != c"]" and text[i] != ESC and text[i] != c"\n"
-    ):
-        i += 1
-    return i if i < length and text[i] == c"]" and i - at > least else 0
+    cdef size_t i, depth = 0
+    if length > at + MAX_THREAD + 2:
+        length = at + MAX_THREAD + 2
+    for i in range(at, length):
+        if text[i] == c"[":
+            depth += 1
+            if depth > THREAD_DEPTH:
+                return 0
+        elif text[i] == c"]":
+            depth -= 1
+            if depth == 0:
+                return i
+        elif text[i] == ESC or text[i] == c"\n":
+            return 0
+    return 0
 
 
 cdef inline size_t behind_spaces(const uint8_t* text, size_t length, size_t at) noexcept nogil:
@@ -874,13 +881,12 @@ cdef inline bint is_class_name(const uint8_t* text, size_t length, size_t at) no
     )
 
 
-cdef inline size_t end_of_thread(const Line* line, const Tables* tables, size_t at) noexcept nogil:
-    """Return where the brackets of a thread close that open here; 0 if these are others."""
-    cdef const uint8_t* text = line.text
-    cdef size_t length = line.length, i = at, start, end
+cdef inline bint is_before_class(
+    const uint8_t* text, size_t length, size_t at, size_t end
+) noexcept nogil:
+    """Return whether what is around brackets makes them those of a thread before a class."""
+    cdef size_t i = at, start
     cdef int others
-    if at > HEAD_BYTES:
-        return 0
     while i and text[i - 1] == c" ":
         i -= 1
     if i and not (
@@ -891,32 +897,103 @@ cdef inline size_t end_of_thread(const Line* line, const Tables* tables, size_t 
         while start and is_upper(text[start - 1]):
             start -= 1
         if not 4 <= i - start <= 8 or (start and is_lower(text[start - 1])):
-            return 0
-    end = bracket_end(text, length, at, 1)
-    if end == 0:
-        return 0
+            return False
     i = behind_spaces(text, length, end + 1)
     for others in range(2):
         if i and text[i] == c"[":
-            i = bracket_end(text, length, i, 0)
+            i = bracket_end(text, length, i)
             if i:
                 i = behind_spaces(text, length, i + 1)
     if i == 0:
-        return 0
+        return False
     start = i
     while i < length and is_upper(text[i]):
         i += 1
     if i > start:
         if not 4 <= i - start <= 8:
-            return 0
+            return False
         i = behind_spaces(text, length, i)
         if i == 0:
-            return 0
+            return False
     if text[i] == c"-":
         i = behind_spaces(text, length, i + 1)
         if i == 0:
-            return 0
-    if not is_class_name(text, length, i):
+            return False
+    return is_class_name(text, length, i)
+
+
+cdef inline bint is_simple_name(const uint8_t* text, size_t length, size_t at) noexcept nogil:
+    """Return whether a name with a capital and a small letter is here, and a dash or a colon."""
+    cdef size_t start = at
+    cdef bint lower = False
+    if not is_upper(text[at]):
+        return False
+    while at < length and at - start < MAX_CLASS and (
+        is_letter(text[at]) or is_digit(text[at]) or text[at] == c"_" or text[at] == c"$"
+    ):
+        lower |= is_lower(text[at])
+        at += 1
+    if not lower or at + 1 >= length:
+        return False
+    if text[at] == c":":
+        return text[at + 1] == c" "
+    at = behind_spaces(text, length, at)
+    return at != 0 and at + 1 < length and text[at + 1] == c" " and (
+        text[at] == c"-" or text[at] == c":"
+    )
+
+
+cdef inline bint has_clock(const uint8_t* text, size_t length) noexcept nogil:
+    """Return whether a time of the day is in a text."""
+    cdef size_t i
+    for i in range(3, length):
+        if text[i - 2] == c":" and (
+            is_digit(text[i - 3]) and is_digit(text[i - 1]) and is_digit(text[i])
+        ):
+            return True
+    return False
+
+
+cdef inline bint is_before_name(
+    const Tables* tables, const uint8_t* text, size_t length, size_t at, size_t end
+) noexcept nogil:
+    """Return whether brackets are beside a level, behind a time and before a simple name."""
+    cdef size_t behind = behind_spaces(text, length, end + 1), before = at, start
+    if behind == 0 or not is_upper(text[behind]):
+        return False
+    while before and text[before - 1] == c" ":
+        before -= 1
+    start = before
+    while start and is_upper(text[start - 1]):
+        start -= 1
+    if not (start and is_lower(text[start - 1])) and (
+        holds(&tables.levels, text + start, before - start, True)
+    ):
+        before = start
+    else:
+        if at == 0 or text[at - 1] != c" " and text[at - 1] != c"]":
+            return False
+        start = behind
+        while behind < length and is_upper(text[behind]):
+            behind += 1
+        if not holds(&tables.levels, text + start, behind - start, True):
+            return False
+        behind = behind_spaces(text, length, behind)
+        if behind == 0:
+            return False
+    return is_simple_name(text, length, behind) and has_clock(text, before)
+
+
+cdef inline size_t end_of_thread(const Line* line, const Tables* tables, size_t at) noexcept nogil:
+    """Return where the brackets of a thread close that open here; 0 if these are others."""
+    cdef const uint8_t* text = line.text
+    cdef size_t length = line.length, i, start, end
+    if at > HEAD_BYTES:
+        return 0
+    end = bracket_end(text, length, at)
+    if end < at + 2 or not (
+        is_before_class(text, length, at, end) or is_before_name(tables, text, length, at, end)
+    ):
         return 0
     i = at + 1
     while i < end:
@@ -1017,7 +1094,7 @@ cdef inline bint take_angle(
 
 cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexcept nogil:
     """Take one delimiter; return whether it gave a piece: an empty value, or a string's begin."""
-    cdef size_t at = line.at
+    cdef size_t at = line.at, thread
     cdef uint8_t byte = line.text[at]
     cdef int kind = tables.gaps[byte]
     cdef Role role = line.role
@@ -1038,8 +1115,6 @@ cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexce
         elif line.end and at == line.end:
             line.role = COLON
     elif kind == OPENING:
-        if byte == c"[" and line.thread_end < at + 1:
-            line.thread_end = end_of_thread(line, tables, at)
         if line.optional and at == line.optional and not line.within:
             line.within = line.depth + 1
         keyed = (
@@ -1050,6 +1125,14 @@ cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexce
         line.keyed = line.keyed << 1 | keyed
         line.depth += 1
         line.role = OPENED
+        if byte == c"[":
+            thread = end_of_thread(line, tables, at)
+            if thread:
+                put_chosen(line, tables, at + 1, thread, piece)
+                line.at = thread
+                line.role = OTHER
+                line.end = 0
+                return True
     elif kind == CLOSING:
         empty = (role == ASSIGNED and line.depth) or (role == OPENED and line.keyed & 1)
         if line.depth:
@@ -1681,7 +1764,7 @@ cdef inline void start_line(
     line.length = length
     line.at = line.depth = line.last = line.last_end = line.end = 0
     line.plain = line.inside = line.checked_end = line.hex_end = line.keyed = 0
-    line.nested_end = line.list_end = line.assigned_end = line.thread_end = 0
+    line.nested_end = line.list_end = line.assigned_end = 0
     line.optional = line.within = line.method = line.version = 0
     line.host = host_of_syslog(tables, text, length)
     line.role = OTHER
@@ -1794,7 +1877,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
         if start and text[start - 1] == c"[" and start >= line.list_end:
             line.list_end = end_of_items(line, tables, start)
         if not held & DIGIT:
-            variable = nested or start != 0 and start == line.host or start < line.thread_end or (
+            variable = nested or start != 0 and start == line.host or (
                 tables.clock_marks.first[text[start]]
                 and holds(&tables.clock_marks, text + start, end - start, False)
                 and is_behind_clock(text, start)

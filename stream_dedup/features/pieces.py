@@ -42,8 +42,10 @@ to the classes of `tokens`, a token is variable if it
     choose it;
 16. is a mark of a half day or the name of a time zone, directly behind a time (``4:00:02 PM UTC``);
 17. is in the square brackets of a thread: in a line's head, at its beginning or behind the time, a
-    level or ``---``, and before the name of a class (``INFO [mail sender] com.acme.Orders - …``),
-    unless a word in them names a kind of event;
+    level or ``---``, and before the name of a class (``INFO [mail sender] com.acme.Orders - …``);
+    or directly beside a level, behind a time, and before a simple name and a dash or a colon
+    (``10:00:02 INFO [main] Orders - …``), unless a word in them names a kind of event. What they
+    say is no outcome;
 18. is a media type: ``text/html``.
 
 An *absent* value is a value: one of `ABSENT` in a place of class 10 is a variable and no outcome,
@@ -152,6 +154,7 @@ _AFTER_VALUE = frozenset(SPACES + SEPARATORS + b",;)]}>")
 _QUOTES = (b"'", b'"')
 _BACKSLASH = ord("\\")
 _SLASH = ord("/")
+_OPEN, _CLOSE = b"[]"
 _SKIPPED = re.escape(STRUCTURE_DELIMITERS)
 _WORD = re.compile(rb"(?:[^.\-%b]|\.(?!\.\.)|-(?!---))++" % _SKIPPED)
 _TOKEN = re.compile(rb"[^%b]++" % _SKIPPED)
@@ -163,6 +166,7 @@ _QUERY_REST = re.compile(rb"[^%b\x1b\"'<>|)\]},;]*+" % SPACES)
 _URL_ENDS_NOT = b",;:.!?"
 _NAME = rb"[A-Za-z0-9_$\x80-\xff-]"
 _SEPARATED = re.compile(rb"(?<=%b)[./\\](?=%b)" % (_NAME, _NAME))
+_SPACES_HERE = re.compile(rb" *+")
 _BLANK = re.compile(rb"[%b]*+" % SPACES)
 _DIGIT = re.compile(rb"[0-9]")
 _NAME_BYTES = re.compile(_NAME + rb"++")
@@ -190,11 +194,16 @@ _JOINED_AGENT = re.compile(rb"%b\+\([^%b\x1b\"]*" % (_PRODUCT, SPACES))
 _MEDIA_TYPE = re.compile(rb"[a-z]++/[a-z][a-z.+-]*+")
 _RULER = re.compile(rb"([*#~+])\1{3,}")
 _HEAD_BYTES = 128
+_THREAD_BYTES, _THREAD_DEPTH = 128, 4
 _BEFORE_THREAD = re.compile(rb"(?:[0-9Z\]]|---|(?<![A-Za-z])[A-Z]{4,8}|\A)\Z")
-_THREAD = re.compile(  # and behind it the threads of other systems, a level, the name of a class
-    rb"\[([^\[\]\x1b\n]{1,64})\] +(?:\[[^\[\]\x1b\n]{0,64}\] +){0,2}(?:[A-Z]{4,8} +)?(?:- +)?"
+_BEHIND_THREAD = re.compile(  # a level, the name of a class
+    rb"(?:[A-Z]{4,8} +)?(?:- +)?"
     rb"\.?(?:[a-z][a-z0-9_]{0,40}\.){1,16}[A-Z][A-Za-z0-9_$]{0,80}[ :\]\[(]"
 )
+_LEVEL_BEFORE = re.compile(rb"(?<![A-Za-z])[A-Z]{3,8}\Z")
+_LEVEL_BEHIND = re.compile(rb"([A-Z]{3,8}) +")
+_CLOCK = re.compile(rb"[0-9]:[0-9]{2}")
+_SIMPLE_NAME = re.compile(rb"(?=[A-Z][A-Z0-9_$]{0,80}[a-z])[A-Z][A-Za-z0-9_$]{0,80}+(?: +[:-] |: )")
 _SENTENCE_BEHIND = re.compile(rb'": (?!(?:true|false|null)(?![A-Za-z]))[A-Za-z]')
 _STATUS_BEHIND = re.compile(rb'" [1-5][0-9]{2}(?![^%b])' % SPACES)
 _SPACE_BYTES = tuple(SPACES[i : i + 1] for i in range(len(SPACES)))
@@ -277,7 +286,6 @@ class _Scanner:
         self._assigned_end = 0  # end of the last value of a key, outside brackets, that has colons
         self._closes = {b'"': _NO_CLOSE, b"'": _NO_CLOSE}
         self._host = _host_of_syslog(text)
-        self._thread_end = 0  # where the brackets of the last thread close
 
     def pieces(self) -> list[Piece]:
         text, at = self._text, 0
@@ -311,11 +319,12 @@ class _Scanner:
                 self._value(at)
             self._role = _ITEM
         elif byte in _OPENING:
-            if byte == b"[":
-                self._thread_end = max(self._thread_end, self._end_of_thread(at))
             if at == self._optional and self._inside < 0:
                 self._inside = self._depth
             self._open(role)
+            if byte == b"[" and (end := self._end_of_thread(at)):
+                self._role = _OTHER
+                return self._take_chosen(at + 1, end)
         elif byte in _CLOSING:
             if (role == _ASSIGNED and self._depth) or (role == _OPENED and self._keyed & 1):
                 self._value(at)
@@ -526,7 +535,6 @@ class _Scanner:
         variable = (
             nested
             or start == self._host
-            or start < self._thread_end
             or (token in CLOCK_MARKS and self._is_behind_clock(start))
             or (token == b"/" and self._is_behind_method())
             or ((listed or has_address_behind(text, end)) and not names_itself(text, start, end))
@@ -560,13 +568,42 @@ class _Scanner:
     def _end_of_thread(self, at: int) -> int:
         """Return where the brackets of a thread close that open here; 0 if these are others."""
         text = self._text
-        if at > _HEAD_BYTES or not _BEFORE_THREAD.search(text[:at].rstrip(b" ")):
+        if at > _HEAD_BYTES:
             return 0
-        found = _THREAD.match(text, at)
-        if found is None:
+        end = _end_of_brackets(text, at)
+        if end < at + 2 or not (self._is_before_class(at, end) or self._is_before_name(at, end)):
             return 0
-        words = _TOKEN.finditer(text, found.start(1), found.end(1))
-        return 0 if any(names_itself(text, *word.span()) for word in words) else found.end(1)
+        words = _TOKEN.finditer(text, at + 1, end)
+        return 0 if any(names_itself(text, *word.span()) for word in words) else end
+
+    def _is_before_class(self, at: int, end: int) -> bool:
+        """Return whether what is around brackets makes them those of a thread before a class."""
+        text = self._text
+        if not _BEFORE_THREAD.search(text[:at].rstrip(b" ")):
+            return False
+        behind = _behind_spaces(text, end + 1)
+        for _ in range(2):  # the threads of other systems
+            if behind and text[behind : behind + 1] == b"[":
+                closed = _end_of_brackets(text, behind)
+                behind = _behind_spaces(text, closed + 1) if closed else 0
+        return behind > 0 and _BEHIND_THREAD.match(text, behind) is not None
+
+    def _is_before_name(self, at: int, end: int) -> bool:
+        """Return whether brackets are beside a level, behind a time and before a simple name."""
+        text = self._text
+        behind = _behind_spaces(text, end + 1)
+        if not behind:
+            return False
+        before = text[:at].rstrip(b" ")
+        level = _LEVEL_BEFORE.search(before)
+        if level is not None and _is_level(level[0]):
+            before = before[: level.start()]
+        else:
+            level = _LEVEL_BEHIND.match(text, behind)
+            if level is None or not _is_level(level[1]) or text[at - 1 : at] not in (b" ", b"]"):
+                return False
+            behind = level.end()
+        return _SIMPLE_NAME.match(text, behind) is not None and _CLOCK.search(before) is not None
 
     def _is_behind_method(self) -> bool:
         """Return whether nothing but white space is between a method of a request and here."""
@@ -575,10 +612,13 @@ class _Scanner:
 
     def _take_target(self, at: int, end: int) -> int:
         """Take what is between the method of a request and its version."""
-        if end > at + 1:
-            self._pieces.append(Piece(at + 1, end, True, absent=True))
-            self._end = -1
-            self._blank = False
+        return self._take_chosen(at + 1, end) if end > at + 1 else end
+
+    def _take_chosen(self, start: int, end: int) -> int:
+        """Take a text that is one variable and no outcome; return where it ends."""
+        self._pieces.append(Piece(start, end, True, absent=True))
+        self._end = -1
+        self._blank = False
         return end
 
     def _address(self, start: int, end: int) -> int:
@@ -692,11 +732,38 @@ def _host_of_syslog(text: bytes) -> int:
     24 16:00:00 client error: gone`` there is no host.
     """
     head = _SYSLOG_HEAD.match(text)
-    if head is None or head["host"].lower().decode("latin-1") in LEVELS:
+    if head is None or _is_level(head["host"]):
         return -1
     program = head["program"]
     is_one = program[-1:] == b"]" or program[:1] == b"%" or program.lower() in PROGRAMS
     return head.start("host") if is_one else -1
+
+
+def _is_level(word: bytes) -> bool:
+    return word.lower().decode("latin-1") in LEVELS
+
+
+def _end_of_brackets(text: bytes, at: int) -> int:
+    """Return where the square brackets close that open here, if they may be a thread's; else 0."""
+    depth = 0
+    for i in range(at, min(len(text), at + _THREAD_BYTES + 2)):
+        if text[i] == _OPEN:
+            depth += 1
+            if depth > _THREAD_DEPTH:
+                return 0
+        elif text[i] == _CLOSE:
+            depth -= 1
+            if depth == 0:
+                return i
+        elif text[i] in b"\x1b\n":
+            return 0
+    return 0
+
+
+def _behind_spaces(text: bytes, at: int) -> int:
+    """Return what is behind one or more spaces; 0 if none is here, or nothing behind them."""
+    end = _end(_SPACES_HERE, text, at)
+    return end if at < end < len(text) else 0
 
 
 def _groups_before(text: bytes, at: int) -> Iterator[bytes]:
