@@ -36,7 +36,7 @@ cdef enum:
     OTHERS
     ESCAPE
 
-    WORDS = 256  # slots of a set of words, at most a quarter of them used
+    WORDS = 256  # slots of a set of words, at most half of them used
     WORD_BYTES = 15
     MAX_WORDS = 2
     MAX_KEY = 32
@@ -46,6 +46,7 @@ cdef enum:
     MAX_NAME = 41  # bytes of a part of the name of a class, or of the name of a product
     MAX_CLASS = 81
     MAX_PARTS = 16
+    MARK_WORDS = 10  # words between a host and the mark of network equipment
 
 cdef enum Role:
     # What the text since the last token, or since a string, says of the next token.
@@ -110,7 +111,7 @@ cdef struct Line:
     bint is_nested
     size_t list_end  # end of the items of the last list in square brackets
     size_t assigned_end  # end of the last value of a key, outside brackets, that has colons
-    size_t host  # where the host in the head of a line of syslog begins, else 0
+    size_t host, host_end  # in the head of a line of syslog; no host: 0, 0
     Close single
     Close double
 
@@ -181,6 +182,8 @@ cdef inline void add_word(Words* words, const uint8_t* word, size_t length, bint
 
 cdef inline int set_words(Words* table, words, bint lower=False) except -1:
     memset(table, 0, sizeof(Words))
+    if len(words) > WORDS // 2:
+        raise ValueError(f"{len(words)} words are more than {WORDS // 2}")
     for word in words:
         if len(word) > WORD_BYTES:
             raise ValueError(f"{word!r} is longer than {WORD_BYTES} bytes")
@@ -1663,6 +1666,28 @@ cdef inline void take_joined_agent(
     piece.absent = True
 
 
+cdef inline bint is_year(const uint8_t* text) noexcept nogil:
+    """Return whether four digits and a space are here."""
+    cdef size_t i
+    for i in range(4):
+        if not is_digit(text[i]):
+            return False
+    return text[4] == c" "
+
+
+cdef inline size_t month_end(const uint8_t* text, size_t length, size_t at) noexcept nogil:
+    """Return where a time ends that begins with a month (``Mar 18 2026 06:03:56``), else 0."""
+    if length < at + 15 or not (
+        is_upper(text[at]) and is_lower(text[at + 1]) and is_lower(text[at + 2])
+        and text[at + 3] == c" " and (text[at + 4] == c" " or is_digit(text[at + 4]))
+        and is_digit(text[at + 5]) and text[at + 6] == c" "
+    ):
+        return 0
+    if length >= at + 20 and is_year(text + at + 7):
+        at += 5
+    return at + 15 if is_time(text + at + 7) else 0
+
+
 cdef inline size_t date_of_syslog(const uint8_t* text, size_t length) noexcept nogil:
     """Return where the time ends with which a line of syslog begins, 0 if it begins otherwise."""
     cdef size_t at = 0, first
@@ -1677,12 +1702,9 @@ cdef inline size_t date_of_syslog(const uint8_t* text, size_t length) noexcept n
     if length - at < 17:
         return 0
     if is_upper(text[at]):
-        return at + 15 if (
-            is_lower(text[at + 1]) and is_lower(text[at + 2]) and text[at + 3] == c" "
-            and (text[at + 4] == c" " or c"0" <= text[at + 4] <= c"9")
-            and c"0" <= text[at + 5] <= c"9" and text[at + 6] == c" "
-            and is_time(text + at + 7)
-        ) else 0
+        return month_end(text, length, at)
+    if text[at + 4] == c" ":
+        return month_end(text, length, at + 5) if is_year(text + at) else 0
     if not (
         text[at + 4] == c"-" and text[at + 7] == c"-" and text[at + 10] == c"T"
         and c"0" <= text[at] <= c"9"
@@ -1719,12 +1741,66 @@ cdef inline bint is_time(const uint8_t* text) noexcept nogil:
     return True
 
 
+cdef inline bint is_mark(const uint8_t* text, size_t length, size_t at) noexcept nogil:
+    """Return whether a mark of network equipment is here: ``%SYS-5-CONFIG_I: ``."""
+    cdef size_t first = at + 2
+    cdef bint numbered = False
+    if at + 4 > length or text[at] != c"%" or not is_upper(text[at + 1]):
+        return False
+    at = first
+    while at < length and at - first <= 64 and (
+        is_letter(text[at]) or is_digit(text[at]) or text[at] == c"_" or text[at] == c"-"
+    ):
+        if at > first + 1 and text[at] == c"-" and text[at - 2] == c"-" and is_digit(text[at - 1]):
+            numbered = True
+        at += 1
+    return numbered and at - first <= 64 and at + 1 < length and (
+        text[at] == c":" and text[at + 1] == c" "
+    )
+
+
+cdef inline bint is_before_mark(const uint8_t* word, size_t length) noexcept nogil:
+    """Return whether a word may be between a host and a mark of network equipment."""
+    cdef size_t i = 1 if word[0] == c"*" or word[0] == c"." else 0
+    if word[length - 1] == c":" or i < length and is_digit(word[i]):
+        return True
+    if not 2 <= length - i <= 5 or not is_upper(word[i]):
+        return False
+    for i in range(i + 1, length):
+        if not is_letter(word[i]):
+            return False
+    return True
+
+
+cdef inline size_t mark_behind(const uint8_t* text, size_t length, size_t at) noexcept nogil:
+    """Return where a mark of network equipment is behind a host, else 0: `pieces._mark_behind`."""
+    cdef size_t i, first
+    cdef int words
+    if text[at] == c":":
+        at += 1
+    for words in range(MARK_WORDS):
+        i = at
+        while i < length and i - at < 2 and text[i] == c" ":
+            i += 1
+        if is_mark(text, length, i):
+            return at
+        first = i
+        while i < length and i - first <= 64 and not is_blank(text[i]):
+            i += 1
+        if not 0 < i - first <= 64 or i == length or text[i] != c" " or (
+            not is_before_mark(text + first, i - first)
+        ):
+            return 0
+        at = i
+    return 0
+
+
 cdef inline size_t host_of_syslog(
-    const Tables* tables, const uint8_t* text, size_t length
+    const Tables* tables, const uint8_t* text, size_t length, size_t* end
 ) noexcept nogil:
     """Return where the host begins in the head of a line of syslog, 0 if the line has none.
 
-    `pieces._host_of_syslog`.
+    `end` is where such variables end: see `pieces._host_of_syslog`.
     """
     cdef size_t at, start, first, size
     cdef bint lower = False
@@ -1739,22 +1815,25 @@ cdef inline size_t host_of_syslog(
     while at < length and at - start < 65 and tables.classes[text[at]] != 0:
         lower |= is_lower(text[at])
         at += 1
-    if not 0 < at - start < 65 or not lower or at == length or text[at] != c" ":
+    if not 0 < at - start < 65 or at == length or text[start] == c"%" or (
+        text[at] != c" " and text[at] != c":"
+    ):
         return 0
     if holds(&tables.levels, text + start, at - start, True):
         return 0
-    first = at = at + 1
-    while at < length and at - first < 65 and not is_blank(text[at]) and text[at] != c":":
-        at += 1
-    size = at - first
-    if at + 1 >= length or text[at] != c":" or text[at + 1] != c" ":
-        return 0
-    if not 0 < size < 65:
-        return 0
-    return start if (
-        text[at - 1] == c"]" or text[first] == c"%"
-        or holds(&tables.programs, text + first, size, True)
-    ) else 0
+    end[0] = at
+    if lower and text[at] == c" ":
+        first = at = at + 1
+        while at < length and at - first < 65 and not is_blank(text[at]) and text[at] != c":":
+            at += 1
+        size = at - first
+        if 0 < size < 65 and at + 1 < length and text[at] == c":" and text[at + 1] == c" " and (
+            text[at - 1] == c"]" or text[first] == c"%"
+            or holds(&tables.programs, text + first, size, True)
+        ):
+            return start
+    end[0] = mark_behind(text, length, end[0])
+    return start if end[0] else 0
 
 
 cdef inline void start_line(
@@ -1766,7 +1845,8 @@ cdef inline void start_line(
     line.plain = line.inside = line.checked_end = line.hex_end = line.keyed = 0
     line.nested_end = line.list_end = line.assigned_end = 0
     line.optional = line.within = line.method = line.version = 0
-    line.host = host_of_syslog(tables, text, length)
+    line.host_end = 0
+    line.host = host_of_syslog(tables, text, length, &line.host_end)
     line.role = OTHER
     line.blank = line.number = line.requested = False
     line.single.looked = line.double.looked = 1
@@ -1877,7 +1957,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
         if start and text[start - 1] == c"[" and start >= line.list_end:
             line.list_end = end_of_items(line, tables, start)
         if not held & DIGIT:
-            variable = nested or start != 0 and start == line.host or (
+            variable = nested or start < line.host_end and start >= line.host or (
                 tables.clock_marks.first[text[start]]
                 and holds(&tables.clock_marks, text + start, end - start, False)
                 and is_behind_clock(text, start)

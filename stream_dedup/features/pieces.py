@@ -17,7 +17,8 @@ to the classes of `tokens`, a token is variable if it
    what went wrong or a state (`tokens.is_named_kind`, `kinds.has_state`);
 9. is a name, a dot and one of `LAST_LABELS` (``example.com``, ``report.pdf``); or a name directly
    before an IP address in brackets (``unknown[203.0.113.9]``), unless it names a kind of event; or
-   the host in the head of a line of syslog (``Nov 24 16:00:00 atlas sshd[7]: …``);
+   the host in the head of a line of syslog (``Nov 24 16:00:00 atlas sshd[7]: …``), and what
+   network equipment writes between it and its mark (``atlas 7: *Nov 24 16:00:00: %SYS-5-X: …``);
 10. is a value: inside brackets a single word after ``key=``, after ``"key":``, or after ``key:``, a
     space and before the next comma or bracket; an item of a list behind a key; one of two or more
     single words in square brackets, with commas between them (``[orders, users]``);
@@ -121,7 +122,14 @@ LAST_LABELS = TOP_LABELS | FILE_ENDINGS
 PROGRAMS = frozenset(
     b"kernel sudo su cron crond systemd login logger sshd dhcpd dhclient dnsmasq named ntpd "
     b"chronyd rsyslogd syslogd syslog auditd audispd useradd userdel usermod groupadd passwd "
-    b"shutdown reboot snmpd postfix dovecot hostapd smbd xinetd".split()
+    b"shutdown reboot snmpd postfix dovecot hostapd smbd nmbd winbindd xinetd inetd atd anacron "
+    b"charon keepalived openvpn haproxy dbus-daemon dbus networkmanager modemmanager "
+    b"wpa_supplicant avahi-daemon polkitd firewalld smartd mdadm multipathd iscsid slapd nscd "
+    b"nslcd sssd unbound pdns squid asterisk clamd freshclam spamd rspamd opendkim exim sendmail "
+    b"dockerd containerd kubelet etcd crio pppd pptpd xl2tpd racoon pluto logrotate monit "
+    b"puppet-agent snapd iptables ulogd rngd acpid irqbalance udisksd upowerd colord cupsd "
+    b"lightdm gdm rpcbind rpc.statd rpc.mountd nfsd mountd automount ntpdate bgpd ospfd zebra "
+    b"bird corosync pacemakerd crmd ipsec auditctl".split()
 )
 """Programs whose lines of syslog may lack the number of the process, lower case."""
 
@@ -179,13 +187,18 @@ _VALUE_REST = re.compile(rb"(?:[^%b]|:)*+" % _SKIPPED)
 _METHOD = re.compile(rb"(?:%b)(?= )" % b"|".join(sorted(METHODS)))
 _VERSION = re.compile(rb" HTTP/[0-9](?:\.[0-9])?")
 _VERSION_SIZES = (7, 9)
-_SYSLOG_HEAD = re.compile(  # the time, the host, and the program
+_SYSLOG_HOST = re.compile(  # the time and the host
     rb"(?:<[0-9]{1,3}>)?"
-    rb"(?:[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}"
+    rb"(?:(?:[0-9]{4} )?[A-Z][a-z]{2} [ 0-9][0-9] (?:[0-9]{4} )?[0-9]{2}:[0-9]{2}:[0-9]{2}"
     rb"|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.,]{8,24}(?:Z|[+-][0-9]{2}:?[0-9]{2})?)"
-    rb" (?P<host>(?=[^%b]{0,63}[a-z])[^%b]{1,64}) (?P<program>[^%b:]{1,64}): "
-    % (_SKIPPED, _SKIPPED, SPACES)
+    rb" (?P<host>(?!%%)[^%b]{1,64})(?=[ :])" % _SKIPPED
 )
+_SYSLOG_PROGRAM = re.compile(rb" ([^%b:]{1,64}): " % SPACES)
+_SMALL = re.compile(rb"[a-z]")
+_NEXT_WORD = re.compile(rb" {0,2}([^%b]{1,64}+)(?= )" % SPACES)
+_BEFORE_MARK = re.compile(rb"[*.]?[0-9].*|[*.]?[A-Z][A-Za-z]{1,4}|.*:", re.DOTALL)
+_MARK = re.compile(rb" {0,2}%[A-Z](?=[A-Za-z0-9_-]{0,64}-[0-9]-)[A-Za-z0-9_-]{1,64}+: ")
+_MARK_WORDS = 10
 _CLOCK_BEFORE = re.compile(rb"[0-9]:[0-9]{2}(?:[.,][0-9]{1,9})? (?:[AP]M )?\Z")
 _CLOCK_BYTES = 18
 _PRODUCT = rb"[A-Za-z][A-Za-z._-]{0,40}/v?[0-9][A-Za-z0-9._-]{0,40}"
@@ -285,7 +298,7 @@ class _Scanner:
         self._list_end = 0  # end of the items of the last list in square brackets
         self._assigned_end = 0  # end of the last value of a key, outside brackets, that has colons
         self._closes = {b'"': _NO_CLOSE, b"'": _NO_CLOSE}
-        self._host = _host_of_syslog(text)
+        self._host, self._host_end = _host_of_syslog(text)
 
     def pieces(self) -> list[Piece]:
         text, at = self._text, 0
@@ -534,7 +547,7 @@ class _Scanner:
         nested, listed = self._is_nested_name(start, end), self._is_listed(start)
         variable = (
             nested
-            or start == self._host
+            or self._host <= start < self._host_end
             or (token in CLOCK_MARKS and self._is_behind_clock(start))
             or (token == b"/" and self._is_behind_method())
             or ((listed or has_address_behind(text, end)) and not names_itself(text, start, end))
@@ -725,18 +738,40 @@ class _Scanner:
         return start >= 0 and is_message_key(self._text[max(start, end - MAX_KEY) : end])
 
 
-def _host_of_syslog(text: bytes) -> int:
-    """Return where the host begins in the head of a line of syslog; -1 if the line has none.
+def _host_of_syslog(text: bytes) -> tuple[int, int]:
+    """Return where the host begins in the head of a line of syslog, and where such variables end.
 
-    The program has the number of its process or a percent sign, or is one of `PROGRAMS`. In ``Nov
-    24 16:00:00 client error: gone`` there is no host.
+    Both are 0 if the line has none. The program has the number of its process or a percent sign, or
+    is one of `PROGRAMS`; or else there is a mark as network equipment writes it. In ``Nov 24
+    16:00:00 client error: gone`` there is no host.
     """
-    head = _SYSLOG_HEAD.match(text)
+    head = _SYSLOG_HOST.match(text)
     if head is None or _is_level(head["host"]):
-        return -1
-    program = head["program"]
-    is_one = program[-1:] == b"]" or program[:1] == b"%" or program.lower() in PROGRAMS
-    return head.start("host") if is_one else -1
+        return 0, 0
+    start, end = head.span("host")
+    program = _SYSLOG_PROGRAM.match(text, end)
+    if program is not None and _SMALL.search(text, start, end):
+        name = program[1]
+        if name[-1:] == b"]" or name[:1] == b"%" or name.lower() in PROGRAMS:
+            return start, end
+    mark = _mark_behind(text, end)
+    return (start, mark) if mark else (0, 0)
+
+
+def _mark_behind(text: bytes, at: int) -> int:
+    """Return where the mark of network equipment is behind a host (``%SYS-5-CONFIG_I: ``), else 0.
+
+    Between them are counters, times, the host once more, and colons.
+    """
+    at += text[at : at + 1] == b":"
+    for _ in range(_MARK_WORDS):
+        if _MARK.match(text, at):
+            return at
+        word = _NEXT_WORD.match(text, at)
+        if word is None or not _BEFORE_MARK.fullmatch(word[1]):
+            return 0
+        at = word.end()
+    return 0
 
 
 def _is_level(word: bytes) -> bool:
