@@ -78,6 +78,9 @@ cdef struct Tables:
     Words media
     Words irregular
     Words state_keys
+    Words roles
+    Words method_parts
+    Words name_parts
     Words levels
 
 cdef struct Close:  # the end of a string: see `find_close`
@@ -243,6 +246,9 @@ cdef inline int fill_tables(Tables* tables, delimiters) except -1:
     set_words(&tables.media, pieces.MEDIA)
     set_words(&tables.irregular, kinds.IRREGULAR)
     set_words(&tables.state_keys, kinds.STATE_KEYS, True)
+    set_words(&tables.roles, kinds.ROLES, True)
+    set_words(&tables.method_parts, kinds.METHOD_PARTS, True)
+    set_words(&tables.name_parts, kinds.NAME_PARTS, True)
     set_words(&tables.levels, [level.encode() for level in variants.LEVELS], True)
     return 0
 
@@ -540,32 +546,96 @@ cdef inline const Close* find_close(Line* line, size_t at, uint8_t quote) noexce
     return found
 
 
-cdef inline bint is_message_key(const Line* line, const Tables* tables) noexcept nogil:
-    """Return whether the last token is a key whose value says what happened."""
-    cdef const uint8_t* text = line.text
-    cdef size_t start = line.last, end = line.last_end, i = end
-    if end - start > MAX_KEY:
-        start = end - MAX_KEY
-    if holds(&tables.message_keys, text + start, end - start, True):
-        return True
+cdef inline bint is_word(const uint8_t* text, const char* word, size_t length) noexcept nogil:
+    """Return whether letters are a word in lower case."""
+    cdef size_t i
+    for i in range(length):
+        if text[i] | 0x20 != <uint8_t>word[i]:
+            return False
+    return True
+
+
+cdef inline size_t last_part(const uint8_t* text, size_t start, size_t end) noexcept nogil:
+    """Return where the last part of a key begins, behind other bytes; `end` if it is all one."""
+    cdef size_t i = end
     while i > start and is_lower(text[i - 1]):
         i -= 1
     if i == start:
-        return False
+        return end
     if is_upper(text[i - 1]):  # of "lastError"; or all of "LAST_ERROR"
         i -= 1
         if i + 1 == end:
             while i > start and is_upper(text[i - 1]):
                 i -= 1
-            if i == start or not divides(text[i - 1]):
-                return False
-        elif i == start or not (
-            divides(text[i - 1]) or is_lower(text[i - 1]) or c"0" <= text[i - 1] <= c"9"
-        ):
-            return False
-    elif not divides(text[i - 1]):
+            return i if i > start and (
+                divides(text[i - 1]) or i + 1 == end and (
+                    is_lower(text[i - 1]) or is_digit(text[i - 1])
+                )
+            ) else end
+        return i if i > start and (
+            divides(text[i - 1]) or is_lower(text[i - 1]) or is_digit(text[i - 1])
+        ) else end
+    return i if divides(text[i - 1]) else end
+
+
+cdef inline bint is_role(
+    const Tables* tables, const uint8_t* text, size_t start, size_t end
+) noexcept nogil:
+    """Return whether a word is the role of a member of a cluster: `kinds.is_role`."""
+    cdef size_t at = start
+    if start < 5 or not holds(&tables.roles, text + start, end - start, True):
         return False
-    return holds(&tables.outcome_keys, text + i, end - i, True)
+    if text[at - 1] == c'"' or text[at - 1] == c"'":
+        at -= 1
+    if text[at - 1] == c"=":
+        at -= 1
+        if text[at - 1] == c" ":
+            at -= 1
+    elif text[at - 1] == c":":
+        at -= 1
+    elif text[at - 1] == c" ":
+        at -= 1
+        if text[at - 1] == c":":
+            at -= 1
+        elif text[at - 1] == c"=":
+            at -= 1
+            if text[at - 1] == c" ":
+                at -= 1
+    else:
+        return False
+    if at and (text[at - 1] == c'"' or text[at - 1] == c"'"):
+        at -= 1
+    return at > 3 and holds(&tables.state_keys, text + at - 4, 4, True) and (
+        at == 4 or tables.classes[text[at - 5]] == 0
+    )
+
+
+cdef inline bint is_message_key(const Line* line, const Tables* tables) noexcept nogil:
+    """Return whether the last token is a key whose value says what happened."""
+    cdef const uint8_t* text = line.text
+    cdef size_t start = line.last, end = line.last_end, i, first
+    if end - start > MAX_KEY:
+        start = end - MAX_KEY
+    if holds(&tables.message_keys, text + start, end - start, True):
+        return True
+    i = last_part(text, start, end)
+    if i == end:
+        return False
+    if holds(&tables.outcome_keys, text + i, end - i, True):
+        return True
+    if end - i == 6:
+        if not is_word(text + i, b"method", 6):
+            return False
+    elif end - i != 4 or not (is_word(text + i, b"type", 4) or is_word(text + i, b"name", 4)):
+        return False
+    end = i - 1 if divides(text[i - 1]) else i
+    first = last_part(text, start, end)
+    if first == end:
+        first = start
+    return holds(
+        &tables.method_parts if line.last_end - i == 6 else &tables.name_parts,
+        text + first, end - first, True,
+    )
 
 
 cdef inline bint has_words(const uint8_t* text, size_t length) noexcept nogil:
@@ -600,7 +670,7 @@ cdef inline int take_string(
     line.at = at + 1
     words = quote == c"'" and line.depth and follower == c":"  # a key
     if role == ASSIGNED or role == COLON or role == SPACED or role == JSON or behind_word:
-        words = words or is_message_key(line, tables)
+        words = words or is_message_key(line, tables) or is_role(tables, line.text, at + 1, close)
     if not (
         role == ASSIGNED or role == JSON
         or ((role == COLON or role == SPACED) and line.depth)
@@ -641,6 +711,8 @@ cdef inline bint is_name(Line* line, const Tables* tables, size_t at) noexcept n
         return False
     found = find_close(line, at + 1, c'"')
     if not found.there or found.follower == c"=":
+        return False
+    if is_role(tables, text, at + 1, found.at):
         return False
     if found.follower == c":" and (line.depth or not begins_sentence(line, found.at + 1)):
         return False  # a key
@@ -1463,10 +1535,13 @@ cdef inline bint is_closed(const Line* line, size_t end) noexcept nogil:
     )
 
 
-cdef inline bint is_value(const Line* line, const Tables* tables, size_t end) noexcept nogil:
+cdef inline bint is_value(
+    const Line* line, const Tables* tables, size_t start, size_t end
+) noexcept nogil:
     cdef const uint8_t* text = line.text
     cdef Role role = line.role
     cdef uint8_t follower
+    cdef size_t word_end = end
     cdef bint value, item = (role == OPENED or role == ITEM) and line.keyed & 1
     if item or (role == SPACED and line.depth):
         end = skip_blank(line, end)
@@ -1480,7 +1555,9 @@ cdef inline bint is_value(const Line* line, const Tables* tables, size_t end) no
         value = is_closed(line, end)
     else:
         return False
-    return value and not is_message_key(line, tables)
+    return value and not is_message_key(line, tables) and (
+        not is_role(tables, text, start, word_end)
+    )
 
 
 cdef inline bint is_assigned(
@@ -1975,7 +2052,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
                     and is_method(text + line.last, line.last_end - line.last)
                 )
             if line.depth and line.role != OTHER and not variable:
-                variable = is_value(line, tables, end)
+                variable = is_value(line, tables, start, end)
             if (
                 line.blank & line.number & tables.units.first[text[start]]
                 and not variable

@@ -25,7 +25,8 @@ to the classes of `tokens`, a token is variable if it
 11. is in a string that is one value: in single quotes (``b'…'`` too), unless it has three
     words or more and neither key nor ``b`` before it; in double quotes
     after ``"key":``, after ``key=`` inside brackets, or in a list behind a key. A string that is a
-    key itself, or comes after a message key (`kinds.is_message_key`), has words as any text; so has
+    key itself, or comes after a message key (`kinds.is_message_key`), or is the role of a member of
+    a cluster (`kinds.is_role`), has words as any text; so has
     one behind such a key and white space (``result 'oom-kill'``). In angle brackets directly after
     ``key=`` are values too (``from=<bob>``), unless they hold white space or quotes or the key is a
     message key;
@@ -83,6 +84,7 @@ from typing import NamedTuple
 from stream_dedup.features.kinds import (
     MAX_KEY,
     is_message_key,
+    is_role,
     names_itself,
     says_what_happened,
 )
@@ -425,6 +427,8 @@ class _Scanner:
         found = self._close(at + 1, b'"')
         if not found.there or found.follower == b"=":
             return False
+        if is_role(self._text, at + 1, found.at):
+            return False
         if found.follower == b":" and (
             self._depth or not _SENTENCE_BEHIND.match(self._text, found.at)
         ):
@@ -449,7 +453,7 @@ class _Scanner:
         self._blank = False
         words = quote == b"'" and self._depth > 0 and follower == b":"  # a key
         if role in _KEYED or behind_word:
-            words = words or self._is_message_key()
+            words = words or self._is_message_key() or is_role(text, at + 1, close)
         keyed = (
             role in (_ASSIGNED, _JSON)
             or (role in (_COLON, _SPACED) and self._depth > 0)
@@ -556,7 +560,7 @@ class _Scanner:
             or self._is_structured(token)
         )
         if not variable and role != _OTHER:
-            variable = self._is_value(end, role)
+            variable = self._is_value(start, end, role)
         assigned = not self._depth and self._is_assigned(start, end)
         if not variable and self._blank and self._pieces[-1].variable:
             variable = self._is_number() and token.rstrip(b".") in UNITS
@@ -717,7 +721,7 @@ class _Scanner:
             self._assigned_end = end if self._is_closed(end) else self._assigned_end
         return self._is_closed(end)
 
-    def _is_value(self, end: int, role: int) -> bool:
+    def _is_value(self, start: int, end: int, role: int) -> bool:
         text = self._text
         close = self._is_closed(end)
         keyed = bool(self._keyed & 1)
@@ -731,7 +735,7 @@ class _Scanner:
                 return value
         else:
             return False
-        return value and not self._is_message_key()
+        return value and not self._is_message_key() and not is_role(text, start, end)
 
     def _is_message_key(self) -> bool:
         start, end = self._last

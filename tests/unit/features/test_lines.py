@@ -191,6 +191,35 @@ def tokens(text: bytes) -> bytes:
         (b"x [a, b]", b"x <*>"),
         (b"x=[[a, b], [c]]", b"x <*>"),
         (b"(type=user, msg=gone)", b"type user msg gone"),
+        (
+            b"(newState=a, http_phase=b, AN_ACTION=c) (last.verdict=d)",
+            b"newState a http_phase b AN_ACTION c last.verdict d",
+        ),
+        (
+            b"(http_method=a, requestMethod=b, http.method=c)",
+            b"http_method a requestMethod b http.method c",
+        ),
+        (
+            b"(pay_method=a, method_http=b, _method=c)",
+            b"pay_method <*> method_http <*> _method <*>",
+        ),
+        (
+            b"(event_type=a, errorType=b, x.alarm_name=c, ACTION_NAME=d)",
+            b"event_type a errorType b x.alarm_name c ACTION_NAME d",
+        ),
+        (
+            b"(user_name=a, prevent_type=b, name=c, Type=d)",
+            b"user_name <*> prevent_type <*> name <*> Type d",
+        ),
+        (b"(direction=in, effect=a, roles=b)", b"direction in effect a roles <*>"),
+        # roles
+        (
+            b"(role=leader, x=a) (mode: Standby) (mode: on)",
+            b"role leader x <*> mode Standby mode <*>",
+        ),
+        (b'{"role":"Replica","mode": "MASTER", "role":"x"}', b"role Replica mode MASTER role <*>"),
+        (b"(role='leader', role='admin', myrole='leader')", b"role leader role <*> myrole <*>"),
+        (b'role "leader" role "admin" y', b"role leader role <*> y"),
         # JSON
         (b'{"a": "b c", "d": tru, "e": []}', b"a <*> d <*> e <*>"),
         (b'"a": "b c"', b"a <*>"),
@@ -560,6 +589,17 @@ PIECES = st.sampled_from(
         ),
         *(b"responded 200", b"Sent 200 in ", b"3 errors", b"0 failures", b"finished with code "),
         *(b'"GET ', b'"GET / HTTP/1.1" 200 ', b' HTTP/1.1" 404', b" HTTP/2", b'"x y" ', b' "-"'),
+        *(b"newState", b"http_method", b"event_type", b"ACTION_NAME", b"x.aType", b"direction"),
+        *(
+            b"role=",
+            b"(role: ",
+            b"mode",
+            b" = ",
+            b"leader",
+            b"'Standby'",
+            b'"REPLICA"',
+            b"_method=",
+        ),
         *(b"errorCode", b"LAST_ERROR", b"job_Status", b"x1Err", b"result ", b'="ab"', b"n't"),
         *(b"1/FAILED", b"a.b.c", b"Exception", b"x.y.ZError", b"/Error"),
         *(b"Optional", b"Some", b"Optional.empty", b"null", b"None", b"://", b"http://x/"),
@@ -664,7 +704,15 @@ def test_hostile_lines_take_time_in_proportion_to_their_length(
 
 def test_message_keys_are_shorter_than_what_is_read_of_a_key() -> None:
     assert max(map(len, kinds.MESSAGE_KEYS | kinds.OUTCOME_KEYS)) < kinds.MAX_KEY
-    for key in (b"a" * 99 + b"_status", b"a" * 99 + b"Error", b"_" + b"A" * 99, b"a" * 99 + b"msg"):
+    for key in (
+        b"a" * 99 + b"_event_type",
+        b"a" * 20 + b"_message_name",
+        b"event" + b"A" * 32 + b"Type",
+        b"a" * 99 + b"_status",
+        b"a" * 99 + b"Error",
+        b"_" + b"A" * 99,
+        b"a" * 99 + b"msg",
+    ):
         tokens(b"x(%b=<b>, %b='c')" % (key, key))
 
 
@@ -695,6 +743,17 @@ def test_an_unknown_kind_of_classes_is_refused() -> None:
         ("role LEADER of", "LEADER", True),
         ("user LEADER of", "LEADER", False),
         ("in state Secondary", "Secondary", False),
+        ("role Leader of", "Leader", True),
+        ("mode=standby x", "standby", True),
+        ("mode = standby x", "standby", True),
+        ('"role": "follower"', "follower", True),
+        ("role: follower", "follower", True),
+        ("role=admin", "admin", False),
+        ("myrole=leader", "leader", False),
+        ("role, leader", "leader", False),
+        ("newState=idle", "idle", True),
+        ("errorType=quota", "quota", True),
+        ("userType=quota", "quota", False),
         ("title SECONDARY", "SECONDARY", False),
     ],
 )
