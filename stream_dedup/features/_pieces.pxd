@@ -1525,6 +1525,29 @@ cdef inline bint is_structured(const Tables* tables, const uint8_t* token, size_
     return True
 
 
+cdef inline bint is_backquoted(const uint8_t* token, size_t length) noexcept nogil:
+    """Return whether a token is one or more words in backquotes, with dots between them."""
+    cdef size_t i = 0, start
+    while length and (
+        token[length - 1] == c"." or token[length - 1] == c"!" or token[length - 1] == c"?"
+    ):
+        length -= 1
+    while i < length and token[i] == c"`":
+        i += 1
+        start = i
+        while i < length and token[i] != c"`":
+            i += 1
+        if i == start or i == length:
+            return False
+        i += 1
+        if i == length:
+            return True
+        if token[i] != c".":
+            return False
+        i += 1
+    return False
+
+
 cdef inline bint is_closed(const Line* line, size_t end) noexcept nogil:
     """Return whether a value may end here."""
     cdef uint8_t follower = line.text[end] if end < line.length else c","
@@ -2050,6 +2073,14 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
                 variable = is_structured(tables, text + start, end - start, held) or (
                     text[start] == c"/" and end == start + 1 and line.blank
                     and is_method(text + line.last, line.last_end - line.last)
+                )
+            if text[start] == c"`" and is_backquoted(text + start, end - start):
+                variable = variable or not (
+                    (
+                        line.blank or line.role == ASSIGNED or line.role == COLON
+                        or line.role == SPACED or line.role == JSON
+                    )
+                    and is_message_key(line, tables)
                 )
             if line.depth and line.role != OTHER and not variable:
                 variable = is_value(line, tables, start, end)

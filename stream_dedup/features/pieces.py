@@ -48,7 +48,9 @@ to the classes of `tokens`, a token is variable if it
     or directly beside a level, behind a time, and before a simple name and a dash or a colon
     (``10:00:02 INFO [main] Orders - …``), unless a word in them names a kind of event. What they
     say is no outcome;
-18. is a media type: ``text/html``.
+18. is a media type: ``text/html``;
+19. is a single word in backquotes (``disk `hot` ``, ```db`.`table` ``), unless a message key is
+    before it.
 
 An *absent* value is a value: one of `ABSENT` in a place of class 10 is a variable and no outcome,
 so ``{"rack": null}`` reads as ``{"rack": "eu"}``. In other places, as in ``error: null``, it says
@@ -207,6 +209,7 @@ _PRODUCT = rb"[A-Za-z][A-Za-z._-]{0,40}/v?[0-9][A-Za-z0-9._-]{0,40}"
 _AGENT = re.compile(rb"(?!HTTP/)%b(?:\"| \(| [A-Za-z][A-Za-z._-]{0,40}/v?[0-9])" % _PRODUCT)
 _JOINED_AGENT = re.compile(rb"%b\+\([^%b\x1b\"]*" % (_PRODUCT, SPACES))
 _MEDIA_TYPE = re.compile(rb"[a-z]++/[a-z][a-z.+-]*+")
+_BACKQUOTED = re.compile(rb"`[^`]++`(?:\.`[^`]++`)*+[.!?]*+")
 _RULER = re.compile(rb"([*#~+])\1{3,}")
 _HEAD_BYTES = 128
 _THREAD_BYTES, _THREAD_DEPTH = 128, 4
@@ -558,6 +561,7 @@ class _Scanner:
             or self._is_hex_group(start, end)
             or is_variable(token)
             or self._is_structured(token)
+            or self._is_backquoted(token, role)
         )
         if not variable and role != _OTHER:
             variable = self._is_value(start, end, role)
@@ -704,6 +708,12 @@ class _Scanner:
             return True
         name, _, label = token.rstrip(TRAILING_PUNCTUATION).rpartition(b".")
         return label.lower() in LAST_LABELS and _NAME_BYTES.fullmatch(name) is not None
+
+    def _is_backquoted(self, token: bytes, role: int) -> bool:
+        """Return whether a token is of class 19."""
+        if not _BACKQUOTED.fullmatch(token):
+            return False
+        return not ((role in _KEYED or self._blank) and self._is_message_key())
 
     def _is_closed(self, end: int) -> bool:
         return end == len(self._text) or self._text[end] in _AFTER_VALUE

@@ -70,6 +70,13 @@ def tokens(text: bytes) -> bytes:
         (b"##### a", b"a"),
         (b"*** a", b"*** a"),
         (b"key=**** a", b"key **** a"),
+        # words in backquotes
+        (b"disk `hot` of `db`.`table`.", b"disk <*> of <*>"),
+        (b"x `` `a b` `a`b `a`. `a`.` `a``b` a`b`", b"x `` `a b` `a`b <*> `a`.` `a``b` a`b`"),
+        (
+            b"error: `quota` key: `quota` reason `quota` x",
+            b"error `quota` key <*> reason `quota` x",
+        ),
         # threads
         (b"WARN 105 --- [    main] o.h.e.Helper : gone", b"WARN <*> --- <*> gone"),
         (b"INFO [mail sender] com.acme.Orders - a", b"INFO <*> - a"),
@@ -600,6 +607,7 @@ PIECES = st.sampled_from(
             b'"REPLICA"',
             b"_method=",
         ),
+        *(b"`", b"`ab`", b"`a`.", b"error `ab`", b"k: `"),
         *(b"errorCode", b"LAST_ERROR", b"job_Status", b"x1Err", b"result ", b'="ab"', b"n't"),
         *(b"1/FAILED", b"a.b.c", b"Exception", b"x.y.ZError", b"/Error"),
         *(b"Optional", b"Some", b"Optional.empty", b"null", b"None", b"://", b"http://x/"),
@@ -683,6 +691,7 @@ SAME_CLOSE = (b"k=[", b',\x1b\\"', b'" ' + b" " * 30_000 + b"x")
         *((b"", piece, b"") for piece in (b"INFO [a", b"10:00:00 INFO [", b"[a] INFO A")),
         (b"Mar 18 06:03:56 fw ", b"%A-", b"5-C: "),
         *((b"Mar 18 06:03:56 fw ", piece, b"%A-5-C: ") for piece in (b"7: ", b"*", b"a", b": ")),
+        *((b"", piece, b"") for piece in (b"`", b"`a`.", b"`a`")),
         *((b"", piece, b"") for piece in (b"=<", b"a#012", b"#033[", b"#", b"k=<a")),
         (b"a" * 100_000, b"=<>", b""),
         (b"A_" * 50_000, b"=''", b""),
