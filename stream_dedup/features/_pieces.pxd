@@ -46,6 +46,8 @@ cdef enum:
     MAX_NAME = 41  # bytes of a part of the name of a class, or of the name of a product
     MAX_CLASS = 81
     MAX_PARTS = 16
+    LEAST_SCRAMBLED = 14  # letters of an identifier of letters alone
+    LEAST_CHANGES = 5
     MARK_WORDS = 10  # words between a host and the mark of network equipment
 
 cdef enum Role:
@@ -1525,6 +1527,32 @@ cdef inline bint is_structured(const Tables* tables, const uint8_t* token, size_
     return True
 
 
+cdef inline bint is_scrambled(
+    const uint8_t* classes, const uint8_t* token, size_t length
+) noexcept nogil:
+    """Return whether a token is an identifier of letters alone: `pieces._is_scrambled`."""
+    cdef size_t i, small = 0, runs = 0, changes = 0
+    cdef bint capitals = False, before = False  # whether the letter before is a small one
+    while length and not classes[token[length - 1]] & NAME:
+        length -= 1
+    if length < LEAST_SCRAMBLED:
+        return False
+    for i in range(length):
+        if is_lower(token[i]):
+            small += 1
+            runs += not before
+            before = True
+        elif is_upper(token[i]):
+            changes += before
+            capitals |= i != 0 and not before
+            before = False
+        else:
+            return False
+    return changes >= LEAST_CHANGES and 2 * small < 5 * runs and capitals and (
+        not is_named_kind(classes, token, length)
+    )
+
+
 cdef inline bint is_backquoted(const uint8_t* token, size_t length) noexcept nogil:
     """Return whether a token is one or more words in backquotes, with dots between them."""
     cdef size_t i = 0, start
@@ -2074,6 +2102,8 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
                     text[start] == c"/" and end == start + 1 and line.blank
                     and is_method(text + line.last, line.last_end - line.last)
                 )
+            if end - start >= LEAST_SCRAMBLED and not variable:
+                variable = is_scrambled(tables.classes, text + start, end - start)
             if text[start] == c"`" and is_backquoted(text + start, end - start):
                 variable = variable or not (
                     (

@@ -48,7 +48,10 @@ to the classes of `tokens`, a token is variable if it
     or directly beside a level, behind a time, and before a simple name and a dash or a colon
     (``10:00:02 INFO [main] Orders - …``), unless a word in them names a kind of event. What they
     say is no outcome;
-18. is a media type: ``text/html``;
+18. is a media type: ``text/html``; or an identifier of letters alone: 14 or more of both cases,
+    with five or more changes from a small letter to a capital, two capitals side by side, and runs
+    of small letters of less than 2.5 on average (``sPcjGvUEEbbLIeyA``), but no name of an
+    exception;
 19. is a single word in backquotes (``disk `hot` ``, ```db`.`table` ``), unless a message key is
     before it.
 
@@ -97,6 +100,7 @@ from stream_dedup.features.tokens import (
     TRAILING_PUNCTUATION,
     UNITS,
     is_exception,
+    is_named_kind,
     is_variable,
 )
 from stream_dedup.features.variants import LEVELS, METHODS
@@ -210,6 +214,10 @@ _AGENT = re.compile(rb"(?!HTTP/)%b(?:\"| \(| [A-Za-z][A-Za-z._-]{0,40}/v?[0-9])"
 _JOINED_AGENT = re.compile(rb"%b\+\([^%b\x1b\"]*" % (_PRODUCT, SPACES))
 _MEDIA_TYPE = re.compile(rb"[a-z]++/[a-z][a-z.+-]*+")
 _BACKQUOTED = re.compile(rb"`[^`]++`(?:\.`[^`]++`)*+[.!?]*+")
+_LEAST_SCRAMBLED, _LEAST_CHANGES = 14, 5
+_SMALL_RUN = re.compile(rb"[a-z]++")
+_CHANGE = re.compile(rb"[a-z][A-Z]")
+_CAPITALS = re.compile(rb"[A-Z]{2}")
 _RULER = re.compile(rb"([*#~+])\1{3,}")
 _HEAD_BYTES = 128
 _THREAD_BYTES, _THREAD_DEPTH = 128, 4
@@ -704,6 +712,8 @@ class _Scanner:
             return len(token.lstrip(b".")) > 1
         if len(_SEPARATED.findall(token)) > 1:
             return not is_exception(token)
+        if _is_scrambled(token):
+            return True
         if token.partition(b"/")[0] in MEDIA and _MEDIA_TYPE.fullmatch(token):
             return True
         name, _, label = token.rstrip(TRAILING_PUNCTUATION).rpartition(b".")
@@ -826,6 +836,24 @@ def _groups_before(text: bytes, at: int) -> Iterator[bytes]:
             return
         yield text[start:at]
         at = start
+
+
+def _is_scrambled(token: bytes) -> bool:
+    """Return whether a token is an identifier of letters alone.
+
+    >>> [_is_scrambled(token) for token in (b"sPcjGvUEEbbLIeyA", b"getXMLHTTPRequestIOError")]
+    [True, False]
+    """
+    letters = token.rstrip(TRAILING_PUNCTUATION)
+    if len(letters) < _LEAST_SCRAMBLED or not letters.isalpha():
+        return False
+    runs = _SMALL_RUN.findall(letters)
+    return (
+        len(_CHANGE.findall(letters)) >= _LEAST_CHANGES
+        and 2 * sum(map(len, runs)) < 5 * len(runs)
+        and _CAPITALS.search(letters) is not None
+        and not is_named_kind(letters)
+    )
 
 
 def _closes(byte: int) -> bool:

@@ -70,6 +70,18 @@ def tokens(text: bytes) -> bytes:
         (b"##### a", b"a"),
         (b"*** a", b"*** a"),
         (b"key=**** a", b"key **** a"),
+        # identifiers of letters alone
+        (b"x sPcjGvUEEbbLIeyA, vTHcjnJiLYePXsaB.", b"x <*>"),
+        (
+            b"NoSuchElementException HttpURLConnectionImplABC",
+            b"NoSuchElementException HttpURLConnectionImplABC",
+        ),
+        (
+            b"getXMLHTTPRequestIOError ToDoListItemIdMap",
+            b"getXMLHTTPRequestIOError ToDoListItemIdMap",
+        ),
+        (b"aBcDeFgHiJKlmTimeout aBcDeFgHIjkL", b"aBcDeFgHiJKlmTimeout aBcDeFgHIjkL"),
+        (b"aBcDeFgHiJKlmN aBcDeFgHIjKl_", b"<*> aBcDeFgHIjKl_"),
         # words in backquotes
         (b"disk `hot` of `db`.`table`.", b"disk <*> of <*>"),
         (b"x `` `a b` `a`b `a`. `a`.` `a``b` a`b`", b"x `` `a b` `a`b <*> `a`.` `a``b` a`b`"),
@@ -607,6 +619,7 @@ PIECES = st.sampled_from(
             b'"REPLICA"',
             b"_method=",
         ),
+        *(b"sPcjGvUEEbbLIeyA", b"vTHcjnJiLY", b"ePXsaB", b"XsA", b"lower", b"UPPER"),
         *(b"`", b"`ab`", b"`a`.", b"error `ab`", b"k: `"),
         *(b"errorCode", b"LAST_ERROR", b"job_Status", b"x1Err", b"result ", b'="ab"', b"n't"),
         *(b"1/FAILED", b"a.b.c", b"Exception", b"x.y.ZError", b"/Error"),
