@@ -36,15 +36,19 @@ cdef enum:
     OTHERS
     ESCAPE
 
-    WORDS = 256  # slots of a set of words, at most a quarter of them used
+    WORDS = 256  # slots of a set of words, at most half of them used
     WORD_BYTES = 15
     MAX_WORDS = 2
     MAX_KEY = 32
     HEAD_BYTES = 128
-    MAX_THREAD = 64  # bytes in the brackets of a thread
+    MAX_THREAD = 128  # bytes in the brackets of a thread
+    THREAD_DEPTH = 4  # of brackets in each other
     MAX_NAME = 41  # bytes of a part of the name of a class, or of the name of a product
     MAX_CLASS = 81
     MAX_PARTS = 16
+    LEAST_SCRAMBLED = 14  # letters of an identifier of letters alone
+    LEAST_CHANGES = 5
+    MARK_WORDS = 10  # words between a host and the mark of network equipment
 
 cdef enum Role:
     # What the text since the last token, or since a string, says of the next token.
@@ -76,6 +80,9 @@ cdef struct Tables:
     Words media
     Words irregular
     Words state_keys
+    Words roles
+    Words method_parts
+    Words name_parts
     Words levels
 
 cdef struct Close:  # the end of a string: see `find_close`
@@ -109,8 +116,7 @@ cdef struct Line:
     bint is_nested
     size_t list_end  # end of the items of the last list in square brackets
     size_t assigned_end  # end of the last value of a key, outside brackets, that has colons
-    size_t thread_end  # where the brackets of the last thread close
-    size_t host  # where the host in the head of a line of syslog begins, else 0
+    size_t host, host_end  # in the head of a line of syslog; no host: 0, 0
     Close single
     Close double
 
@@ -182,6 +188,8 @@ cdef inline void add_word(Words* words, const uint8_t* word, size_t length, bint
 
 cdef inline int set_words(Words* table, words, bint lower=False) except -1:
     memset(table, 0, sizeof(Words))
+    if len(words) > WORDS // 2:
+        raise ValueError(f"{len(words)} words are more than {WORDS // 2}")
     for word in words:
         if len(word) > WORD_BYTES:
             raise ValueError(f"{word!r} is longer than {WORD_BYTES} bytes")
@@ -241,6 +249,9 @@ cdef inline int fill_tables(Tables* tables, delimiters) except -1:
     set_words(&tables.media, pieces.MEDIA)
     set_words(&tables.irregular, kinds.IRREGULAR)
     set_words(&tables.state_keys, kinds.STATE_KEYS, True)
+    set_words(&tables.roles, kinds.ROLES, True)
+    set_words(&tables.method_parts, kinds.METHOD_PARTS, True)
+    set_words(&tables.name_parts, kinds.NAME_PARTS, True)
     set_words(&tables.levels, [level.encode() for level in variants.LEVELS], True)
     return 0
 
@@ -538,32 +549,96 @@ cdef inline const Close* find_close(Line* line, size_t at, uint8_t quote) noexce
     return found
 
 
-cdef inline bint is_message_key(const Line* line, const Tables* tables) noexcept nogil:
-    """Return whether the last token is a key whose value says what happened."""
-    cdef const uint8_t* text = line.text
-    cdef size_t start = line.last, end = line.last_end, i = end
-    if end - start > MAX_KEY:
-        start = end - MAX_KEY
-    if holds(&tables.message_keys, text + start, end - start, True):
-        return True
+cdef inline bint is_word(const uint8_t* text, const char* word, size_t length) noexcept nogil:
+    """Return whether letters are a word in lower case."""
+    cdef size_t i
+    for i in range(length):
+        if text[i] | 0x20 != <uint8_t>word[i]:
+            return False
+    return True
+
+
+cdef inline size_t last_part(const uint8_t* text, size_t start, size_t end) noexcept nogil:
+    """Return where the last part of a key begins, behind other bytes; `end` if it is all one."""
+    cdef size_t i = end
     while i > start and is_lower(text[i - 1]):
         i -= 1
     if i == start:
-        return False
+        return end
     if is_upper(text[i - 1]):  # of "lastError"; or all of "LAST_ERROR"
         i -= 1
         if i + 1 == end:
             while i > start and is_upper(text[i - 1]):
                 i -= 1
-            if i == start or not divides(text[i - 1]):
-                return False
-        elif i == start or not (
-            divides(text[i - 1]) or is_lower(text[i - 1]) or c"0" <= text[i - 1] <= c"9"
-        ):
-            return False
-    elif not divides(text[i - 1]):
+            return i if i > start and (
+                divides(text[i - 1]) or i + 1 == end and (
+                    is_lower(text[i - 1]) or is_digit(text[i - 1])
+                )
+            ) else end
+        return i if i > start and (
+            divides(text[i - 1]) or is_lower(text[i - 1]) or is_digit(text[i - 1])
+        ) else end
+    return i if divides(text[i - 1]) else end
+
+
+cdef inline bint is_role(
+    const Tables* tables, const uint8_t* text, size_t start, size_t end
+) noexcept nogil:
+    """Return whether a word is the role of a member of a cluster: `kinds.is_role`."""
+    cdef size_t at = start
+    if start < 5 or not holds(&tables.roles, text + start, end - start, True):
         return False
-    return holds(&tables.outcome_keys, text + i, end - i, True)
+    if text[at - 1] == c'"' or text[at - 1] == c"'":
+        at -= 1
+    if text[at - 1] == c"=":
+        at -= 1
+        if text[at - 1] == c" ":
+            at -= 1
+    elif text[at - 1] == c":":
+        at -= 1
+    elif text[at - 1] == c" ":
+        at -= 1
+        if text[at - 1] == c":":
+            at -= 1
+        elif text[at - 1] == c"=":
+            at -= 1
+            if text[at - 1] == c" ":
+                at -= 1
+    else:
+        return False
+    if at and (text[at - 1] == c'"' or text[at - 1] == c"'"):
+        at -= 1
+    return at > 3 and holds(&tables.state_keys, text + at - 4, 4, True) and (
+        at == 4 or tables.classes[text[at - 5]] == 0
+    )
+
+
+cdef inline bint is_message_key(const Line* line, const Tables* tables) noexcept nogil:
+    """Return whether the last token is a key whose value says what happened."""
+    cdef const uint8_t* text = line.text
+    cdef size_t start = line.last, end = line.last_end, i, first
+    if end - start > MAX_KEY:
+        start = end - MAX_KEY
+    if holds(&tables.message_keys, text + start, end - start, True):
+        return True
+    i = last_part(text, start, end)
+    if i == end:
+        return False
+    if holds(&tables.outcome_keys, text + i, end - i, True):
+        return True
+    if end - i == 6:
+        if not is_word(text + i, b"method", 6):
+            return False
+    elif end - i != 4 or not (is_word(text + i, b"type", 4) or is_word(text + i, b"name", 4)):
+        return False
+    end = i - 1 if divides(text[i - 1]) else i
+    first = last_part(text, start, end)
+    if first == end:
+        first = start
+    return holds(
+        &tables.method_parts if line.last_end - i == 6 else &tables.name_parts,
+        text + first, end - first, True,
+    )
 
 
 cdef inline bint has_words(const uint8_t* text, size_t length) noexcept nogil:
@@ -598,7 +673,7 @@ cdef inline int take_string(
     line.at = at + 1
     words = quote == c"'" and line.depth and follower == c":"  # a key
     if role == ASSIGNED or role == COLON or role == SPACED or role == JSON or behind_word:
-        words = words or is_message_key(line, tables)
+        words = words or is_message_key(line, tables) or is_role(tables, line.text, at + 1, close)
     if not (
         role == ASSIGNED or role == JSON
         or ((role == COLON or role == SPACED) and line.depth)
@@ -639,6 +714,8 @@ cdef inline bint is_name(Line* line, const Tables* tables, size_t at) noexcept n
         return False
     found = find_close(line, at + 1, c'"')
     if not found.there or found.follower == c"=":
+        return False
+    if is_role(tables, text, at + 1, found.at):
         return False
     if found.follower == c":" and (line.depth or not begins_sentence(line, found.at + 1)):
         return False  # a key
@@ -827,16 +904,23 @@ cdef inline bint take_quote(
     return taken == 2
 
 
-cdef inline size_t bracket_end(
-    const uint8_t* text, size_t length, size_t at, size_t least
-) noexcept nogil:
+cdef inline size_t bracket_end(const uint8_t* text, size_t length, size_t at) noexcept nogil:
     """Return where the square brackets close that open here, if they may be a thread's; else 0."""
-    cdef size_t i = at + 1
-    while i < length and i - at <= MAX_THREAD and (
-        text[i] != c"[" and text[i] != c"]" and text[i] != ESC and text[i] != c"\n"
-    ):
-        i += 1
-    return i if i < length and text[i] == c"]" and i - at > least else 0
+    cdef size_t i, depth = 0
+    if length > at + MAX_THREAD + 2:
+        length = at + MAX_THREAD + 2
+    for i in range(at, length):
+        if text[i] == c"[":
+            depth += 1
+            if depth > THREAD_DEPTH:
+                return 0
+        elif text[i] == c"]":
+            depth -= 1
+            if depth == 0:
+                return i
+        elif text[i] == ESC or text[i] == c"\n":
+            return 0
+    return 0
 
 
 cdef inline size_t behind_spaces(const uint8_t* text, size_t length, size_t at) noexcept nogil:
@@ -875,13 +959,12 @@ cdef inline bint is_class_name(const uint8_t* text, size_t length, size_t at) no
     )
 
 
-cdef inline size_t end_of_thread(const Line* line, const Tables* tables, size_t at) noexcept nogil:
-    """Return where the brackets of a thread close that open here; 0 if these are others."""
-    cdef const uint8_t* text = line.text
-    cdef size_t length = line.length, i = at, start, end
+cdef inline bint is_before_class(
+    const uint8_t* text, size_t length, size_t at, size_t end
+) noexcept nogil:
+    """Return whether what is around brackets makes them those of a thread before a class."""
+    cdef size_t i = at, start
     cdef int others
-    if at > HEAD_BYTES:
-        return 0
     while i and text[i - 1] == c" ":
         i -= 1
     if i and not (
@@ -892,32 +975,103 @@ cdef inline size_t end_of_thread(const Line* line, const Tables* tables, size_t 
         while start and is_upper(text[start - 1]):
             start -= 1
         if not 4 <= i - start <= 8 or (start and is_lower(text[start - 1])):
-            return 0
-    end = bracket_end(text, length, at, 1)
-    if end == 0:
-        return 0
+            return False
     i = behind_spaces(text, length, end + 1)
     for others in range(2):
         if i and text[i] == c"[":
-            i = bracket_end(text, length, i, 0)
+            i = bracket_end(text, length, i)
             if i:
                 i = behind_spaces(text, length, i + 1)
     if i == 0:
-        return 0
+        return False
     start = i
     while i < length and is_upper(text[i]):
         i += 1
     if i > start:
         if not 4 <= i - start <= 8:
-            return 0
+            return False
         i = behind_spaces(text, length, i)
         if i == 0:
-            return 0
+            return False
     if text[i] == c"-":
         i = behind_spaces(text, length, i + 1)
         if i == 0:
-            return 0
-    if not is_class_name(text, length, i):
+            return False
+    return is_class_name(text, length, i)
+
+
+cdef inline bint is_simple_name(const uint8_t* text, size_t length, size_t at) noexcept nogil:
+    """Return whether a name with a capital and a small letter is here, and a dash or a colon."""
+    cdef size_t start = at
+    cdef bint lower = False
+    if not is_upper(text[at]):
+        return False
+    while at < length and at - start < MAX_CLASS and (
+        is_letter(text[at]) or is_digit(text[at]) or text[at] == c"_" or text[at] == c"$"
+    ):
+        lower |= is_lower(text[at])
+        at += 1
+    if not lower or at + 1 >= length:
+        return False
+    if text[at] == c":":
+        return text[at + 1] == c" "
+    at = behind_spaces(text, length, at)
+    return at != 0 and at + 1 < length and text[at + 1] == c" " and (
+        text[at] == c"-" or text[at] == c":"
+    )
+
+
+cdef inline bint has_clock(const uint8_t* text, size_t length) noexcept nogil:
+    """Return whether a time of the day is in a text."""
+    cdef size_t i
+    for i in range(3, length):
+        if text[i - 2] == c":" and (
+            is_digit(text[i - 3]) and is_digit(text[i - 1]) and is_digit(text[i])
+        ):
+            return True
+    return False
+
+
+cdef inline bint is_before_name(
+    const Tables* tables, const uint8_t* text, size_t length, size_t at, size_t end
+) noexcept nogil:
+    """Return whether brackets are beside a level, behind a time and before a simple name."""
+    cdef size_t behind = behind_spaces(text, length, end + 1), before = at, start
+    if behind == 0 or not is_upper(text[behind]):
+        return False
+    while before and text[before - 1] == c" ":
+        before -= 1
+    start = before
+    while start and is_upper(text[start - 1]):
+        start -= 1
+    if not (start and is_lower(text[start - 1])) and (
+        holds(&tables.levels, text + start, before - start, True)
+    ):
+        before = start
+    else:
+        if at == 0 or text[at - 1] != c" " and text[at - 1] != c"]":
+            return False
+        start = behind
+        while behind < length and is_upper(text[behind]):
+            behind += 1
+        if not holds(&tables.levels, text + start, behind - start, True):
+            return False
+        behind = behind_spaces(text, length, behind)
+        if behind == 0:
+            return False
+    return is_simple_name(text, length, behind) and has_clock(text, before)
+
+
+cdef inline size_t end_of_thread(const Line* line, const Tables* tables, size_t at) noexcept nogil:
+    """Return where the brackets of a thread close that open here; 0 if these are others."""
+    cdef const uint8_t* text = line.text
+    cdef size_t length = line.length, i, start, end
+    if at > HEAD_BYTES:
+        return 0
+    end = bracket_end(text, length, at)
+    if end < at + 2 or not (
+        is_before_class(text, length, at, end) or is_before_name(tables, text, length, at, end)
+    ):
         return 0
     i = at + 1
     while i < end:
@@ -1018,7 +1172,7 @@ cdef inline bint take_angle(
 
 cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexcept nogil:
     """Take one delimiter; return whether it gave a piece: an empty value, or a string's begin."""
-    cdef size_t at = line.at
+    cdef size_t at = line.at, thread
     cdef uint8_t byte = line.text[at]
     cdef int kind = tables.gaps[byte]
     cdef Role role = line.role
@@ -1039,8 +1193,6 @@ cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexce
         elif line.end and at == line.end:
             line.role = COLON
     elif kind == OPENING:
-        if byte == c"[" and line.thread_end < at + 1:
-            line.thread_end = end_of_thread(line, tables, at)
         if line.optional and at == line.optional and not line.within:
             line.within = line.depth + 1
         keyed = (
@@ -1051,6 +1203,14 @@ cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexce
         line.keyed = line.keyed << 1 | keyed
         line.depth += 1
         line.role = OPENED
+        if byte == c"[":
+            thread = end_of_thread(line, tables, at)
+            if thread:
+                put_chosen(line, tables, at + 1, thread, piece)
+                line.at = thread
+                line.role = OTHER
+                line.end = 0
+                return True
     elif kind == CLOSING:
         empty = (role == ASSIGNED and line.depth) or (role == OPENED and line.keyed & 1)
         if line.depth:
@@ -1368,6 +1528,55 @@ cdef inline bint is_structured(const Tables* tables, const uint8_t* token, size_
     return True
 
 
+cdef inline bint is_scrambled(
+    const uint8_t* classes, const uint8_t* token, size_t length
+) noexcept nogil:
+    """Return whether a token is an identifier of letters alone: `pieces._is_scrambled`."""
+    cdef size_t i, small = 0, runs = 0, changes = 0
+    cdef bint capitals = False, before = False  # whether the letter before is a small one
+    while length and not classes[token[length - 1]] & NAME:
+        length -= 1
+    if length < LEAST_SCRAMBLED:
+        return False
+    for i in range(length):
+        if is_lower(token[i]):
+            small += 1
+            runs += not before
+            before = True
+        elif is_upper(token[i]):
+            changes += before
+            capitals |= i != 0 and not before
+            before = False
+        else:
+            return False
+    return changes >= LEAST_CHANGES and 2 * small < 5 * runs and capitals and (
+        not is_named_kind(classes, token, length)
+    )
+
+
+cdef inline bint is_backquoted(const uint8_t* token, size_t length) noexcept nogil:
+    """Return whether a token is one or more words in backquotes, with dots between them."""
+    cdef size_t i = 0, start
+    while length and (
+        token[length - 1] == c"." or token[length - 1] == c"!" or token[length - 1] == c"?"
+    ):
+        length -= 1
+    while i < length and token[i] == c"`":
+        i += 1
+        start = i
+        while i < length and token[i] != c"`":
+            i += 1
+        if i == start or i == length:
+            return False
+        i += 1
+        if i == length:
+            return True
+        if token[i] != c".":
+            return False
+        i += 1
+    return False
+
+
 cdef inline bint is_closed(const Line* line, size_t end) noexcept nogil:
     """Return whether a value may end here."""
     cdef uint8_t follower = line.text[end] if end < line.length else c","
@@ -1378,10 +1587,13 @@ cdef inline bint is_closed(const Line* line, size_t end) noexcept nogil:
     )
 
 
-cdef inline bint is_value(const Line* line, const Tables* tables, size_t end) noexcept nogil:
+cdef inline bint is_value(
+    const Line* line, const Tables* tables, size_t start, size_t end
+) noexcept nogil:
     cdef const uint8_t* text = line.text
     cdef Role role = line.role
     cdef uint8_t follower
+    cdef size_t word_end = end
     cdef bint value, item = (role == OPENED or role == ITEM) and line.keyed & 1
     if item or (role == SPACED and line.depth):
         end = skip_blank(line, end)
@@ -1395,7 +1607,9 @@ cdef inline bint is_value(const Line* line, const Tables* tables, size_t end) no
         value = is_closed(line, end)
     else:
         return False
-    return value and not is_message_key(line, tables)
+    return value and not is_message_key(line, tables) and (
+        not is_role(tables, text, start, word_end)
+    )
 
 
 cdef inline bint is_assigned(
@@ -1581,6 +1795,28 @@ cdef inline void take_joined_agent(
     piece.absent = True
 
 
+cdef inline bint is_year(const uint8_t* text) noexcept nogil:
+    """Return whether four digits and a space are here."""
+    cdef size_t i
+    for i in range(4):
+        if not is_digit(text[i]):
+            return False
+    return text[4] == c" "
+
+
+cdef inline size_t month_end(const uint8_t* text, size_t length, size_t at) noexcept nogil:
+    """Return where a time ends that begins with a month (``Mar 18 2026 06:03:56``), else 0."""
+    if length < at + 15 or not (
+        is_upper(text[at]) and is_lower(text[at + 1]) and is_lower(text[at + 2])
+        and text[at + 3] == c" " and (text[at + 4] == c" " or is_digit(text[at + 4]))
+        and is_digit(text[at + 5]) and text[at + 6] == c" "
+    ):
+        return 0
+    if length >= at + 20 and is_year(text + at + 7):
+        at += 5
+    return at + 15 if is_time(text + at + 7) else 0
+
+
 cdef inline size_t date_of_syslog(const uint8_t* text, size_t length) noexcept nogil:
     """Return where the time ends with which a line of syslog begins, 0 if it begins otherwise."""
     cdef size_t at = 0, first
@@ -1595,12 +1831,9 @@ cdef inline size_t date_of_syslog(const uint8_t* text, size_t length) noexcept n
     if length - at < 17:
         return 0
     if is_upper(text[at]):
-        return at + 15 if (
-            is_lower(text[at + 1]) and is_lower(text[at + 2]) and text[at + 3] == c" "
-            and (text[at + 4] == c" " or c"0" <= text[at + 4] <= c"9")
-            and c"0" <= text[at + 5] <= c"9" and text[at + 6] == c" "
-            and is_time(text + at + 7)
-        ) else 0
+        return month_end(text, length, at)
+    if text[at + 4] == c" ":
+        return month_end(text, length, at + 5) if is_year(text + at) else 0
     if not (
         text[at + 4] == c"-" and text[at + 7] == c"-" and text[at + 10] == c"T"
         and c"0" <= text[at] <= c"9"
@@ -1637,12 +1870,66 @@ cdef inline bint is_time(const uint8_t* text) noexcept nogil:
     return True
 
 
+cdef inline bint is_mark(const uint8_t* text, size_t length, size_t at) noexcept nogil:
+    """Return whether a mark of network equipment is here: ``%SYS-5-CONFIG_I: ``."""
+    cdef size_t first = at + 2
+    cdef bint numbered = False
+    if at + 4 > length or text[at] != c"%" or not is_upper(text[at + 1]):
+        return False
+    at = first
+    while at < length and at - first <= 64 and (
+        is_letter(text[at]) or is_digit(text[at]) or text[at] == c"_" or text[at] == c"-"
+    ):
+        if at > first + 1 and text[at] == c"-" and text[at - 2] == c"-" and is_digit(text[at - 1]):
+            numbered = True
+        at += 1
+    return numbered and at - first <= 64 and at + 1 < length and (
+        text[at] == c":" and text[at + 1] == c" "
+    )
+
+
+cdef inline bint is_before_mark(const uint8_t* word, size_t length) noexcept nogil:
+    """Return whether a word may be between a host and a mark of network equipment."""
+    cdef size_t i = 1 if word[0] == c"*" or word[0] == c"." else 0
+    if word[length - 1] == c":" or i < length and is_digit(word[i]):
+        return True
+    if not 2 <= length - i <= 5 or not is_upper(word[i]):
+        return False
+    for i in range(i + 1, length):
+        if not is_letter(word[i]):
+            return False
+    return True
+
+
+cdef inline size_t mark_behind(const uint8_t* text, size_t length, size_t at) noexcept nogil:
+    """Return where a mark of network equipment is behind a host, else 0: `pieces._mark_behind`."""
+    cdef size_t i, first
+    cdef int words
+    if text[at] == c":":
+        at += 1
+    for words in range(MARK_WORDS):
+        i = at
+        while i < length and i - at < 2 and text[i] == c" ":
+            i += 1
+        if is_mark(text, length, i):
+            return at
+        first = i
+        while i < length and i - first <= 64 and not is_blank(text[i]):
+            i += 1
+        if not 0 < i - first <= 64 or i == length or text[i] != c" " or (
+            not is_before_mark(text + first, i - first)
+        ):
+            return 0
+        at = i
+    return 0
+
+
 cdef inline size_t host_of_syslog(
-    const Tables* tables, const uint8_t* text, size_t length
+    const Tables* tables, const uint8_t* text, size_t length, size_t* end
 ) noexcept nogil:
     """Return where the host begins in the head of a line of syslog, 0 if the line has none.
 
-    `pieces._host_of_syslog`.
+    `end` is where such variables end: see `pieces._host_of_syslog`.
     """
     cdef size_t at, start, first, size
     cdef bint lower = False
@@ -1657,22 +1944,25 @@ cdef inline size_t host_of_syslog(
     while at < length and at - start < 65 and tables.classes[text[at]] != 0:
         lower |= is_lower(text[at])
         at += 1
-    if not 0 < at - start < 65 or not lower or at == length or text[at] != c" ":
+    if not 0 < at - start < 65 or at == length or text[start] == c"%" or (
+        text[at] != c" " and text[at] != c":"
+    ):
         return 0
     if holds(&tables.levels, text + start, at - start, True):
         return 0
-    first = at = at + 1
-    while at < length and at - first < 65 and not is_blank(text[at]) and text[at] != c":":
-        at += 1
-    size = at - first
-    if at + 1 >= length or text[at] != c":" or text[at + 1] != c" ":
-        return 0
-    if not 0 < size < 65:
-        return 0
-    return start if (
-        text[at - 1] == c"]" or text[first] == c"%"
-        or holds(&tables.programs, text + first, size, True)
-    ) else 0
+    end[0] = at
+    if lower and text[at] == c" ":
+        first = at = at + 1
+        while at < length and at - first < 65 and not is_blank(text[at]) and text[at] != c":":
+            at += 1
+        size = at - first
+        if 0 < size < 65 and at + 1 < length and text[at] == c":" and text[at + 1] == c" " and (
+            text[at - 1] == c"]" or text[first] == c"%"
+            or holds(&tables.programs, text + first, size, True)
+        ):
+            return start
+    end[0] = mark_behind(text, length, end[0])
+    return start if end[0] else 0
 
 
 cdef inline void start_line(
@@ -1682,9 +1972,10 @@ cdef inline void start_line(
     line.length = length
     line.at = line.depth = line.last = line.last_end = line.end = 0
     line.plain = line.inside = line.checked_end = line.hex_end = line.keyed = 0
-    line.nested_end = line.list_end = line.assigned_end = line.thread_end = 0
+    line.nested_end = line.list_end = line.assigned_end = 0
     line.optional = line.within = line.method = line.version = 0
-    line.host = host_of_syslog(tables, text, length)
+    line.host_end = 0
+    line.host = host_of_syslog(tables, text, length, &line.host_end)
     line.role = OTHER
     line.blank = line.number = line.requested = False
     line.single.looked = line.double.looked = 1
@@ -1795,7 +2086,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
         if start and text[start - 1] == c"[" and start >= line.list_end:
             line.list_end = end_of_items(line, tables, start)
         if not held & DIGIT:
-            variable = nested or start != 0 and start == line.host or start < line.thread_end or (
+            variable = nested or start < line.host_end and start >= line.host or (
                 tables.clock_marks.first[text[start]]
                 and holds(&tables.clock_marks, text + start, end - start, False)
                 and is_behind_clock(text, start)
@@ -1812,8 +2103,18 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
                     text[start] == c"/" and end == start + 1 and line.blank
                     and is_method(text + line.last, line.last_end - line.last)
                 )
+            if end - start >= LEAST_SCRAMBLED and not variable:
+                variable = is_scrambled(tables.classes, text + start, end - start)
+            if text[start] == c"`" and is_backquoted(text + start, end - start):
+                variable = variable or not (
+                    (
+                        line.blank or line.role == ASSIGNED or line.role == COLON
+                        or line.role == SPACED or line.role == JSON
+                    )
+                    and is_message_key(line, tables)
+                )
             if line.depth and line.role != OTHER and not variable:
-                variable = is_value(line, tables, end)
+                variable = is_value(line, tables, start, end)
             if (
                 line.blank & line.number & tables.units.first[text[start]]
                 and not variable

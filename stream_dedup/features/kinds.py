@@ -16,6 +16,7 @@ MESSAGE_KEYS = frozenset(
     b"errmsg exception reason cause description detail details title subject summary problem "
     b"warning alert alertname status state result outcome code command query sql statement "
     b"textpayload @m @mt decision verdict conclusion phase severity failure eventname eventtype "
+    b"direction transition effect operationname apiname eventphase "
     b"errorcode error_code error.code exitcode exit_code returncode return_code resultcode "
     b"result_code reasoncode reason_code errormessage error_message error.message".split()
 )
@@ -28,8 +29,17 @@ SENTENCE_KEYS = frozenset(
 )
 """Those of them whose values are sentences: their words do not name kinds of events."""
 
-OUTCOME_KEYS = frozenset(b"error err reason result status cause exception outcome".split())
+OUTCOME_KEYS = frozenset(
+    b"error err reason result status cause exception outcome state phase action verb transition "
+    b"decision verdict".split()
+)
 """Keys that are message keys also as the last part of a name, behind other letters, lower case."""
+
+METHOD_PARTS = frozenset((b"http", b"request"))
+"""Parts of a name before ``method`` that make it a message key, lower case."""
+
+NAME_PARTS = frozenset((b"event", b"action", b"message", b"error", b"alarm"))
+"""Parts of a name before ``type`` and ``name`` that make it a message key, lower case."""
 
 STATES = frozenset(
     b"up down open opened close closed start started stop stopped ready fail failed success "
@@ -49,16 +59,29 @@ IRREGULAR = frozenset(
 """Participles that do not end in *ed*, lower case."""
 
 STATE_KEYS = frozenset((b"role", b"mode"))
-"""Words before a space and a word in capitals that says how something is, lower case."""
+"""Words before a space and a word in capitals that says how something is, and before one of
+`ROLES`, lower case."""
+
+ROLES = frozenset(
+    b"leader follower primary secondary standby candidate learner observer master slave "
+    b"replica".split()
+)
+"""What says, behind one of `STATE_KEYS`, how a member of a cluster is, lower case."""
 
 MAX_KEY = 32
 """No message key is as long, so no more bytes of a key are read than its last ones."""
 
+_DIVIDERS = (b"_", b".", b"-")
 _QUOTES, _SEPARATORS = (b"'", b'"'), (b"=", b":")
 _CAPITAL, _NO_CAPITAL = re.compile(rb"[A-Z]"), re.compile(rb"[a-z\x80-\xff]")
 _LAST_PART = re.compile(  # of a key: "status" of "job_status", "Error" of "lastError"
     rb"(?:(?<=[_.-])(?:[A-Z]++|[A-Za-z][a-z]*+)|(?<=[a-z0-9])[A-Z][a-z]*+)\Z"
 )
+_PARTS_BEFORE = {b"method": METHOD_PARTS, b"type": NAME_PARTS, b"name": NAME_PARTS}
+_ROLE_BEFORE = re.compile(
+    rb"(?:\A|[%b])([A-Za-z]{4})[\"']?(?: ?= ?|: ?| )[\"']?\Z" % re.escape(STRUCTURE_DELIMITERS)
+)
+_ROLE_BYTES = 10
 _CAPITALS = re.compile(rb"[A-Z][A-Z_]++")
 _REGULAR = re.compile(rb"[a-z]{2,}ed")
 _TO_BE = re.compile(rb"(?:\A|[^A-Za-z0-9_\x80-\xff])(?:was|were|is|are|been|being|be|got) \Z")
@@ -69,11 +92,25 @@ _LETTERS = re.compile(rb"[A-Z]++[a-z]*+|[a-z]++")
 
 
 def is_message_key(key: bytes) -> bool:
-    """Return whether the value of a key says what happened, as of ``msg`` and ``errorCode``."""
+    """Return whether the value of a key says what happened.
+
+    >>> [is_message_key(key) for key in (b"msg", b"errorCode", b"newState", b"event_type", b"name")]
+    [True, True, True, True, False]
+    """
     if key.lower() in MESSAGE_KEYS:
         return True
     last = _LAST_PART.search(key)
-    return last is not None and last[0].lower() in OUTCOME_KEYS
+    if last is None:
+        return False
+    word = last[0].lower()
+    if word in OUTCOME_KEYS:
+        return True
+    if word not in _PARTS_BEFORE:
+        return False
+    rest = key[: last.start()]
+    rest = rest[:-1] if rest[-1:] in _DIVIDERS else rest
+    before = _LAST_PART.search(rest)
+    return (before[0] if before else rest).lower() in _PARTS_BEFORE[word]
 
 
 def names_kind(text: bytes, start: int, end: int) -> bool:
@@ -82,12 +119,14 @@ def names_kind(text: bytes, start: int, end: int) -> bool:
     It ends like the name of an exception (``SSLError``) or with a part that is one of `STATES`
     (``session_open``, ``NodeNotReady``); it is a method of HTTP or a tag (``[PUB]``); it has a sign
     (``-sdown``); or it is the value of a message key (``type:exists``), or the name of a process
-    before its number (``sshd[7]: ``); or it says what was done (`is_participle`).
+    before its number (``sshd[7]: ``); or it says what was done (`is_participle`), or the role of a
+    member of a cluster (`is_role`).
     """
     return (
         names_itself(text, start, end)
         or text[start:end] in METHODS
         or is_said(text, start, end)
+        or is_role(text, start, end)
         or _SIGNED.match(text, start, end) is not None
         or _PROCESS_NUMBER.match(text, end) is not None
         or is_participle(text, start, end)
@@ -106,6 +145,18 @@ def is_participle(text: bytes, start: int, end: int) -> bool:
         and (word in IRREGULAR or _REGULAR.fullmatch(word) is not None)
         and _TO_BE.search(text[max(start - 7, 0) : start]) is not None
     )
+
+
+def is_role(text: bytes, start: int, end: int) -> bool:
+    """Return whether a word is one of `ROLES`, directly behind one of `STATE_KEYS`.
+
+    >>> [is_role(text, 5, 11) for text in (b"role=leader", b"role Leader", b"rule=leader")]
+    [True, True, False]
+    """
+    if text[start:end].lower() not in ROLES:
+        return False
+    before = _ROLE_BEFORE.search(text[max(start - _ROLE_BYTES, 0) : start])
+    return before is not None and before[1].lower() in STATE_KEYS
 
 
 def has_state(word: bytes) -> bool:

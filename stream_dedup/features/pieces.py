@@ -17,14 +17,16 @@ to the classes of `tokens`, a token is variable if it
    what went wrong or a state (`tokens.is_named_kind`, `kinds.has_state`);
 9. is a name, a dot and one of `LAST_LABELS` (``example.com``, ``report.pdf``); or a name directly
    before an IP address in brackets (``unknown[203.0.113.9]``), unless it names a kind of event; or
-   the host in the head of a line of syslog (``Nov 24 16:00:00 atlas sshd[7]: …``);
+   the host in the head of a line of syslog (``Nov 24 16:00:00 atlas sshd[7]: …``), and what
+   network equipment writes between it and its mark (``atlas 7: *Nov 24 16:00:00: %SYS-5-X: …``);
 10. is a value: inside brackets a single word after ``key=``, after ``"key":``, or after ``key:``, a
     space and before the next comma or bracket; an item of a list behind a key; one of two or more
     single words in square brackets, with commas between them (``[orders, users]``);
 11. is in a string that is one value: in single quotes (``b'…'`` too), unless it has three
     words or more and neither key nor ``b`` before it; in double quotes
     after ``"key":``, after ``key=`` inside brackets, or in a list behind a key. A string that is a
-    key itself, or comes after a message key (`kinds.is_message_key`), has words as any text; so has
+    key itself, or comes after a message key (`kinds.is_message_key`), or is the role of a member of
+    a cluster (`kinds.is_role`), has words as any text; so has
     one behind such a key and white space (``result 'oom-kill'``). In angle brackets directly after
     ``key=`` are values too (``from=<bob>``), unless they hold white space or quotes or the key is a
     message key;
@@ -42,9 +44,16 @@ to the classes of `tokens`, a token is variable if it
     choose it;
 16. is a mark of a half day or the name of a time zone, directly behind a time (``4:00:02 PM UTC``);
 17. is in the square brackets of a thread: in a line's head, at its beginning or behind the time, a
-    level or ``---``, and before the name of a class (``INFO [mail sender] com.acme.Orders - …``),
-    unless a word in them names a kind of event;
-18. is a media type: ``text/html``.
+    level or ``---``, and before the name of a class (``INFO [mail sender] com.acme.Orders - …``);
+    or directly beside a level, behind a time, and before a simple name and a dash or a colon
+    (``10:00:02 INFO [main] Orders - …``), unless a word in them names a kind of event. What they
+    say is no outcome;
+18. is a media type: ``text/html``; or an identifier of letters alone: 14 or more of both cases,
+    with five or more changes from a small letter to a capital, two capitals side by side, and runs
+    of small letters of less than 2.5 on average (``sPcjGvUEEbbLIeyA``), but no name of an
+    exception;
+19. is a single word in backquotes (``disk `hot` ``, ```db`.`table` ``), unless a message key is
+    before it.
 
 An *absent* value is a value: one of `ABSENT` in a place of class 10 is a variable and no outcome,
 so ``{"rack": null}`` reads as ``{"rack": "eu"}``. In other places, as in ``error: null``, it says
@@ -80,6 +89,7 @@ from typing import NamedTuple
 from stream_dedup.features.kinds import (
     MAX_KEY,
     is_message_key,
+    is_role,
     names_itself,
     says_what_happened,
 )
@@ -90,6 +100,7 @@ from stream_dedup.features.tokens import (
     TRAILING_PUNCTUATION,
     UNITS,
     is_exception,
+    is_named_kind,
     is_variable,
 )
 from stream_dedup.features.variants import LEVELS, METHODS
@@ -119,7 +130,14 @@ LAST_LABELS = TOP_LABELS | FILE_ENDINGS
 PROGRAMS = frozenset(
     b"kernel sudo su cron crond systemd login logger sshd dhcpd dhclient dnsmasq named ntpd "
     b"chronyd rsyslogd syslogd syslog auditd audispd useradd userdel usermod groupadd passwd "
-    b"shutdown reboot snmpd postfix dovecot hostapd smbd xinetd".split()
+    b"shutdown reboot snmpd postfix dovecot hostapd smbd nmbd winbindd xinetd inetd atd anacron "
+    b"charon keepalived openvpn haproxy dbus-daemon dbus networkmanager modemmanager "
+    b"wpa_supplicant avahi-daemon polkitd firewalld smartd mdadm multipathd iscsid slapd nscd "
+    b"nslcd sssd unbound pdns squid asterisk clamd freshclam spamd rspamd opendkim exim sendmail "
+    b"dockerd containerd kubelet etcd crio pppd pptpd xl2tpd racoon pluto logrotate monit "
+    b"puppet-agent snapd iptables ulogd rngd acpid irqbalance udisksd upowerd colord cupsd "
+    b"lightdm gdm rpcbind rpc.statd rpc.mountd nfsd mountd automount ntpdate bgpd ospfd zebra "
+    b"bird corosync pacemakerd crmd ipsec auditctl".split()
 )
 """Programs whose lines of syslog may lack the number of the process, lower case."""
 
@@ -152,6 +170,7 @@ _AFTER_VALUE = frozenset(SPACES + SEPARATORS + b",;)]}>")
 _QUOTES = (b"'", b'"')
 _BACKSLASH = ord("\\")
 _SLASH = ord("/")
+_OPEN, _CLOSE = b"[]"
 _SKIPPED = re.escape(STRUCTURE_DELIMITERS)
 _WORD = re.compile(rb"(?:[^.\-%b]|\.(?!\.\.)|-(?!---))++" % _SKIPPED)
 _TOKEN = re.compile(rb"[^%b]++" % _SKIPPED)
@@ -163,6 +182,7 @@ _QUERY_REST = re.compile(rb"[^%b\x1b\"'<>|)\]},;]*+" % SPACES)
 _URL_ENDS_NOT = b",;:.!?"
 _NAME = rb"[A-Za-z0-9_$\x80-\xff-]"
 _SEPARATED = re.compile(rb"(?<=%b)[./\\](?=%b)" % (_NAME, _NAME))
+_SPACES_HERE = re.compile(rb" *+")
 _BLANK = re.compile(rb"[%b]*+" % SPACES)
 _DIGIT = re.compile(rb"[0-9]")
 _NAME_BYTES = re.compile(_NAME + rb"++")
@@ -175,26 +195,41 @@ _VALUE_REST = re.compile(rb"(?:[^%b]|:)*+" % _SKIPPED)
 _METHOD = re.compile(rb"(?:%b)(?= )" % b"|".join(sorted(METHODS)))
 _VERSION = re.compile(rb" HTTP/[0-9](?:\.[0-9])?")
 _VERSION_SIZES = (7, 9)
-_SYSLOG_HEAD = re.compile(  # the time, the host, and the program
+_SYSLOG_HOST = re.compile(  # the time and the host
     rb"(?:<[0-9]{1,3}>)?"
-    rb"(?:[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}"
+    rb"(?:(?:[0-9]{4} )?[A-Z][a-z]{2} [ 0-9][0-9] (?:[0-9]{4} )?[0-9]{2}:[0-9]{2}:[0-9]{2}"
     rb"|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.,]{8,24}(?:Z|[+-][0-9]{2}:?[0-9]{2})?)"
-    rb" (?P<host>(?=[^%b]{0,63}[a-z])[^%b]{1,64}) (?P<program>[^%b:]{1,64}): "
-    % (_SKIPPED, _SKIPPED, SPACES)
+    rb" (?P<host>(?!%%)[^%b]{1,64})(?=[ :])" % _SKIPPED
 )
+_SYSLOG_PROGRAM = re.compile(rb" ([^%b:]{1,64}): " % SPACES)
+_SMALL = re.compile(rb"[a-z]")
+_NEXT_WORD = re.compile(rb" {0,2}([^%b]{1,64}+)(?= )" % SPACES)
+_BEFORE_MARK = re.compile(rb"[*.]?[0-9].*|[*.]?[A-Z][A-Za-z]{1,4}|.*:", re.DOTALL)
+_MARK = re.compile(rb" {0,2}%[A-Z](?=[A-Za-z0-9_-]{0,64}-[0-9]-)[A-Za-z0-9_-]{1,64}+: ")
+_MARK_WORDS = 10
 _CLOCK_BEFORE = re.compile(rb"[0-9]:[0-9]{2}(?:[.,][0-9]{1,9})? (?:[AP]M )?\Z")
 _CLOCK_BYTES = 18
 _PRODUCT = rb"[A-Za-z][A-Za-z._-]{0,40}/v?[0-9][A-Za-z0-9._-]{0,40}"
 _AGENT = re.compile(rb"(?!HTTP/)%b(?:\"| \(| [A-Za-z][A-Za-z._-]{0,40}/v?[0-9])" % _PRODUCT)
 _JOINED_AGENT = re.compile(rb"%b\+\([^%b\x1b\"]*" % (_PRODUCT, SPACES))
 _MEDIA_TYPE = re.compile(rb"[a-z]++/[a-z][a-z.+-]*+")
+_BACKQUOTED = re.compile(rb"`[^`]++`(?:\.`[^`]++`)*+[.!?]*+")
+_LEAST_SCRAMBLED, _LEAST_CHANGES = 14, 5
+_SMALL_RUN = re.compile(rb"[a-z]++")
+_CHANGE = re.compile(rb"[a-z][A-Z]")
+_CAPITALS = re.compile(rb"[A-Z]{2}")
 _RULER = re.compile(rb"([*#~+])\1{3,}")
 _HEAD_BYTES = 128
+_THREAD_BYTES, _THREAD_DEPTH = 128, 4
 _BEFORE_THREAD = re.compile(rb"(?:[0-9Z\]]|---|(?<![A-Za-z])[A-Z]{4,8}|\A)\Z")
-_THREAD = re.compile(  # and behind it the threads of other systems, a level, the name of a class
-    rb"\[([^\[\]\x1b\n]{1,64})\] +(?:\[[^\[\]\x1b\n]{0,64}\] +){0,2}(?:[A-Z]{4,8} +)?(?:- +)?"
+_BEHIND_THREAD = re.compile(  # a level, the name of a class
+    rb"(?:[A-Z]{4,8} +)?(?:- +)?"
     rb"\.?(?:[a-z][a-z0-9_]{0,40}\.){1,16}[A-Z][A-Za-z0-9_$]{0,80}[ :\]\[(]"
 )
+_LEVEL_BEFORE = re.compile(rb"(?<![A-Za-z])[A-Z]{3,8}\Z")
+_LEVEL_BEHIND = re.compile(rb"([A-Z]{3,8}) +")
+_CLOCK = re.compile(rb"[0-9]:[0-9]{2}")
+_SIMPLE_NAME = re.compile(rb"(?=[A-Z][A-Z0-9_$]{0,80}[a-z])[A-Z][A-Za-z0-9_$]{0,80}+(?: +[:-] |: )")
 _SENTENCE_BEHIND = re.compile(rb'": (?!(?:true|false|null)(?![A-Za-z]))[A-Za-z]')
 _STATUS_BEHIND = re.compile(rb'" [1-5][0-9]{2}(?![^%b])' % SPACES)
 _SPACE_BYTES = tuple(SPACES[i : i + 1] for i in range(len(SPACES)))
@@ -278,8 +313,7 @@ class _Scanner:
         self._list_end = 0  # end of the items of the last list in square brackets
         self._assigned_end = 0  # end of the last value of a key, outside brackets, that has colons
         self._closes = {b'"': _NO_CLOSE, b"'": _NO_CLOSE}
-        self._host = _host_of_syslog(text)
-        self._thread_end = 0  # where the brackets of the last thread close
+        self._host, self._host_end = _host_of_syslog(text)
 
     def pieces(self) -> list[Piece]:
         text, at = self._text, 0
@@ -313,11 +347,12 @@ class _Scanner:
                 self._value(at)
             self._role = _ITEM
         elif byte in _OPENING:
-            if byte == b"[":
-                self._thread_end = max(self._thread_end, self._end_of_thread(at))
             if at == self._optional and self._inside < 0:
                 self._inside = self._depth
             self._open(role)
+            if byte == b"[" and (end := self._end_of_thread(at)):
+                self._role = _OTHER
+                return self._take_chosen(at + 1, end)
         elif byte in _CLOSING:
             if (role == _ASSIGNED and self._depth) or (role == _OPENED and self._keyed & 1):
                 self._value(at)
@@ -405,6 +440,8 @@ class _Scanner:
         found = self._close(at + 1, b'"')
         if not found.there or found.follower == b"=":
             return False
+        if is_role(self._text, at + 1, found.at):
+            return False
         if found.follower == b":" and (
             self._depth or not _SENTENCE_BEHIND.match(self._text, found.at)
         ):
@@ -429,7 +466,7 @@ class _Scanner:
         self._blank = False
         words = quote == b"'" and self._depth > 0 and follower == b":"  # a key
         if role in _KEYED or behind_word:
-            words = words or self._is_message_key()
+            words = words or self._is_message_key() or is_role(text, at + 1, close)
         keyed = (
             role in (_ASSIGNED, _JSON)
             or (role in (_COLON, _SPACED) and self._depth > 0)
@@ -527,17 +564,17 @@ class _Scanner:
         joined, listed = self._is_nested_name(start, end), self._is_listed(start)
         variable = (
             joined
-            or start == self._host
-            or start < self._thread_end
+            or self._host <= start < self._host_end
             or (token in CLOCK_MARKS and self._is_behind_clock(start))
             or (token == b"/" and self._is_behind_method())
             or ((listed or has_address_behind(text, end)) and not names_itself(text, start, end))
             or self._is_hex_group(start, end)
             or is_variable(token)
             or self._is_structured(token)
+            or self._is_backquoted(token, role)
         )
         if not variable and role != _OTHER:
-            variable = self._is_value(end, role)
+            variable = self._is_value(start, end, role)
         assigned = not self._depth and self._is_assigned(start, end)
         if not variable and self._blank and self._pieces[-1].variable:
             variable = self._is_number() and token.rstrip(b".") in UNITS
@@ -563,13 +600,42 @@ class _Scanner:
     def _end_of_thread(self, at: int) -> int:
         """Return where the brackets of a thread close that open here; 0 if these are others."""
         text = self._text
-        if at > _HEAD_BYTES or not _BEFORE_THREAD.search(text[:at].rstrip(b" ")):
+        if at > _HEAD_BYTES:
             return 0
-        found = _THREAD.match(text, at)
-        if found is None:
+        end = _end_of_brackets(text, at)
+        if end < at + 2 or not (self._is_before_class(at, end) or self._is_before_name(at, end)):
             return 0
-        words = _TOKEN.finditer(text, found.start(1), found.end(1))
-        return 0 if any(names_itself(text, *word.span()) for word in words) else found.end(1)
+        words = _TOKEN.finditer(text, at + 1, end)
+        return 0 if any(names_itself(text, *word.span()) for word in words) else end
+
+    def _is_before_class(self, at: int, end: int) -> bool:
+        """Return whether what is around brackets makes them those of a thread before a class."""
+        text = self._text
+        if not _BEFORE_THREAD.search(text[:at].rstrip(b" ")):
+            return False
+        behind = _behind_spaces(text, end + 1)
+        for _ in range(2):  # the threads of other systems
+            if behind and text[behind : behind + 1] == b"[":
+                closed = _end_of_brackets(text, behind)
+                behind = _behind_spaces(text, closed + 1) if closed else 0
+        return behind > 0 and _BEHIND_THREAD.match(text, behind) is not None
+
+    def _is_before_name(self, at: int, end: int) -> bool:
+        """Return whether brackets are beside a level, behind a time and before a simple name."""
+        text = self._text
+        behind = _behind_spaces(text, end + 1)
+        if not behind:
+            return False
+        before = text[:at].rstrip(b" ")
+        level = _LEVEL_BEFORE.search(before)
+        if level is not None and _is_level(level[0]):
+            before = before[: level.start()]
+        else:
+            level = _LEVEL_BEHIND.match(text, behind)
+            if level is None or not _is_level(level[1]) or text[at - 1 : at] not in (b" ", b"]"):
+                return False
+            behind = level.end()
+        return _SIMPLE_NAME.match(text, behind) is not None and _CLOCK.search(before) is not None
 
     def _is_behind_method(self) -> bool:
         """Return whether nothing but white space is between a method of a request and here."""
@@ -578,10 +644,13 @@ class _Scanner:
 
     def _take_target(self, at: int, end: int) -> int:
         """Take what is between the method of a request and its version."""
-        if end > at + 1:
-            self._pieces.append(Piece(at + 1, end, True, absent=True))
-            self._end = -1
-            self._blank = False
+        return self._take_chosen(at + 1, end) if end > at + 1 else end
+
+    def _take_chosen(self, start: int, end: int) -> int:
+        """Take a text that is one variable and no outcome; return where it ends."""
+        self._pieces.append(Piece(start, end, True, absent=True))
+        self._end = -1
+        self._blank = False
         return end
 
     def _address(self, start: int, end: int) -> int:
@@ -646,10 +715,18 @@ class _Scanner:
             return len(token.lstrip(b".")) > 1
         if len(_SEPARATED.findall(token)) > 1:
             return not is_exception(token)
+        if _is_scrambled(token):
+            return True
         if token.partition(b"/")[0] in MEDIA and _MEDIA_TYPE.fullmatch(token):
             return True
         name, _, label = token.rstrip(TRAILING_PUNCTUATION).rpartition(b".")
         return label.lower() in LAST_LABELS and _NAME_BYTES.fullmatch(name) is not None
+
+    def _is_backquoted(self, token: bytes, role: int) -> bool:
+        """Return whether a token is of class 19."""
+        if not _BACKQUOTED.fullmatch(token):
+            return False
+        return not ((role in _KEYED or self._blank) and self._is_message_key())
 
     def _is_closed(self, end: int) -> bool:
         return end == len(self._text) or self._text[end] in _AFTER_VALUE
@@ -667,7 +744,7 @@ class _Scanner:
             self._assigned_end = end if self._is_closed(end) else self._assigned_end
         return self._is_closed(end)
 
-    def _is_value(self, end: int, role: int) -> bool:
+    def _is_value(self, start: int, end: int, role: int) -> bool:
         text = self._text
         close = self._is_closed(end)
         keyed = bool(self._keyed & 1)
@@ -681,25 +758,74 @@ class _Scanner:
                 return value
         else:
             return False
-        return value and not self._is_message_key()
+        return value and not self._is_message_key() and not is_role(text, start, end)
 
     def _is_message_key(self) -> bool:
         start, end = self._last
         return start >= 0 and is_message_key(self._text[max(start, end - MAX_KEY) : end])
 
 
-def _host_of_syslog(text: bytes) -> int:
-    """Return where the host begins in the head of a line of syslog; -1 if the line has none.
+def _host_of_syslog(text: bytes) -> tuple[int, int]:
+    """Return where the host begins in the head of a line of syslog, and where such variables end.
 
-    The program has the number of its process or a percent sign, or is one of `PROGRAMS`. In ``Nov
-    24 16:00:00 client error: gone`` there is no host.
+    Both are 0 if the line has none. The program has the number of its process or a percent sign, or
+    is one of `PROGRAMS`; or else there is a mark as network equipment writes it. In ``Nov 24
+    16:00:00 client error: gone`` there is no host.
     """
-    head = _SYSLOG_HEAD.match(text)
-    if head is None or head["host"].lower().decode("latin-1") in LEVELS:
-        return -1
-    program = head["program"]
-    is_one = program[-1:] == b"]" or program[:1] == b"%" or program.lower() in PROGRAMS
-    return head.start("host") if is_one else -1
+    head = _SYSLOG_HOST.match(text)
+    if head is None or _is_level(head["host"]):
+        return 0, 0
+    start, end = head.span("host")
+    program = _SYSLOG_PROGRAM.match(text, end)
+    if program is not None and _SMALL.search(text, start, end):
+        name = program[1]
+        if name[-1:] == b"]" or name[:1] == b"%" or name.lower() in PROGRAMS:
+            return start, end
+    mark = _mark_behind(text, end)
+    return (start, mark) if mark else (0, 0)
+
+
+def _mark_behind(text: bytes, at: int) -> int:
+    """Return where the mark of network equipment is behind a host (``%SYS-5-CONFIG_I: ``), else 0.
+
+    Between them are counters, times, the host once more, and colons.
+    """
+    at += text[at : at + 1] == b":"
+    for _ in range(_MARK_WORDS):
+        if _MARK.match(text, at):
+            return at
+        word = _NEXT_WORD.match(text, at)
+        if word is None or not _BEFORE_MARK.fullmatch(word[1]):
+            return 0
+        at = word.end()
+    return 0
+
+
+def _is_level(word: bytes) -> bool:
+    return word.lower().decode("latin-1") in LEVELS
+
+
+def _end_of_brackets(text: bytes, at: int) -> int:
+    """Return where the square brackets close that open here, if they may be a thread's; else 0."""
+    depth = 0
+    for i in range(at, min(len(text), at + _THREAD_BYTES + 2)):
+        if text[i] == _OPEN:
+            depth += 1
+            if depth > _THREAD_DEPTH:
+                return 0
+        elif text[i] == _CLOSE:
+            depth -= 1
+            if depth == 0:
+                return i
+        elif text[i] in b"\x1b\n":
+            return 0
+    return 0
+
+
+def _behind_spaces(text: bytes, at: int) -> int:
+    """Return what is behind one or more spaces; 0 if none is here, or nothing behind them."""
+    end = _end(_SPACES_HERE, text, at)
+    return end if at < end < len(text) else 0
 
 
 def _groups_before(text: bytes, at: int) -> Iterator[bytes]:
@@ -713,6 +839,24 @@ def _groups_before(text: bytes, at: int) -> Iterator[bytes]:
             return
         yield text[start:at]
         at = start
+
+
+def _is_scrambled(token: bytes) -> bool:
+    """Return whether a token is an identifier of letters alone.
+
+    >>> [_is_scrambled(token) for token in (b"sPcjGvUEEbbLIeyA", b"getXMLHTTPRequestIOError")]
+    [True, False]
+    """
+    letters = token.rstrip(TRAILING_PUNCTUATION)
+    if len(letters) < _LEAST_SCRAMBLED or not letters.isalpha():
+        return False
+    runs = _SMALL_RUN.findall(letters)
+    return (
+        len(_CHANGE.findall(letters)) >= _LEAST_CHANGES
+        and 2 * sum(map(len, runs)) < 5 * len(runs)
+        and _CAPITALS.search(letters) is not None
+        and not is_named_kind(letters)
+    )
 
 
 def _closes(byte: int) -> bool:

@@ -67,6 +67,7 @@ from stream_dedup.features._pieces cimport (
     is_of_class,
     is_of_rsyslog,
     is_participle,
+    is_role,
     is_said,
     is_signed,
     is_word_byte,
@@ -1141,6 +1142,7 @@ cdef class Kernel:
             or is_participle(&self.tables, text, start, start + size)
             or is_numbered_process(text, length, start + size)
             or is_said(text, length, &self.tables, start, start + size)
+            or is_role(&self.tables, text, start, start + size)
         )
 
     cdef int take_names(self, const Part* part, Items* tokens, bint full) except -1 nogil:

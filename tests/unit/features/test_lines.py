@@ -70,6 +70,25 @@ def tokens(text: bytes) -> bytes:
         (b"##### a", b"a"),
         (b"*** a", b"*** a"),
         (b"key=**** a", b"key **** a"),
+        # identifiers of letters alone
+        (b"x sPcjGvUEEbbLIeyA, vTHcjnJiLYePXsaB.", b"x <*>"),
+        (
+            b"NoSuchElementException HttpURLConnectionImplABC",
+            b"NoSuchElementException HttpURLConnectionImplABC",
+        ),
+        (
+            b"getXMLHTTPRequestIOError ToDoListItemIdMap",
+            b"getXMLHTTPRequestIOError ToDoListItemIdMap",
+        ),
+        (b"aBcDeFgHiJKlmTimeout aBcDeFgHIjkL", b"aBcDeFgHiJKlmTimeout aBcDeFgHIjkL"),
+        (b"aBcDeFgHiJKlmN aBcDeFgHIjKl_", b"<*> aBcDeFgHIjKl_"),
+        # words in backquotes
+        (b"disk `hot` of `db`.`table`.", b"disk <*> of <*>"),
+        (b"x `` `a b` `a`b `a`. `a`.` `a``b` a`b`", b"x `` `a b` `a`b <*> `a`.` `a``b` a`b`"),
+        (
+            b"error: `quota` key: `quota` reason `quota` x",
+            b"error `quota` key <*> reason `quota` x",
+        ),
         # threads
         (b"WARN 105 --- [    main] o.h.e.Helper : gone", b"WARN <*> --- <*> gone"),
         (b"INFO [mail sender] com.acme.Orders - a", b"INFO <*> - a"),
@@ -79,6 +98,31 @@ def tokens(text: bytes) -> bytes:
         (b"INFO [SSLError] com.acme.a.Orders - a", b"INFO SSLError <*> - a"),
         (b"x " * 63 + b"INFO [main] com.acme.Orders a", b"x " * 63 + b"INFO main <*> a"),
         (b"got [main] com.acme.Orders - a", b"got main <*> - a"),
+        (b"INFO [failed x] com.acme.Orders - a", b"INFO <*> - a"),
+        (b"INFO [a[b=c](d=e)] com.acme.Orders - a", b"INFO <*> - a"),
+        (b"INFO [a[b[c[d]]]] com.acme.Orders a", b"INFO <*> a"),
+        (b"INFO [a[b[c[d[e]]]]] com.acme.Orders a", b"INFO a b c d e <*> a"),
+        (b"INFO [" + b"a" * 128 + b"] com.acme.Orders a", b"INFO <*> a"),
+        (b"INFO [" + b"a" * 129 + b"] com.acme.Orders a", b"INFO " + b"a" * 129 + b" <*> a"),
+        # threads before a simple name
+        (b"10:00:00,123 INFO [main] Orders - a", b"<*> INFO <*> Orders - a"),
+        (b"10:00:00,123 - INFO [main x]  Orders : a", b"<*> - INFO <*> Orders a"),
+        (b"10:00:00 INFO [a[b=c](d=failed)] X_y$z: a", b"<*> INFO <*> X_y$z a"),
+        (b"10:00:00 [main] WARN  Orders - a", b"<*> WARN Orders - a"),
+        (b"10:00:00 TID [main] INFO Orders: a", b"<*> TID <*> INFO Orders a"),
+        (b"INFO [main] Orders - a", b"INFO main Orders - a"),
+        (b"10 INFO [main] Orders - a", b"<*> INFO main Orders - a"),
+        (b"INFO [main] Orders - 10:00:00", b"INFO main Orders - <*>"),
+        (b"10:00:00 INFO [main] orders - a", b"<*> INFO main orders - a"),
+        (b"10:00:00 INFO [main] ORDERS - a", b"<*> INFO main ORDERS - a"),
+        (b"10:00:00 INFO [main] Orders a", b"<*> INFO main Orders a"),
+        (b"10:00:00 INFO [main] Orders :a", b"<*> INFO main Orders a"),
+        (b"10:00:00 INFO [main] Orders-x - a", b"<*> INFO main Orders-x - a"),
+        (b"10:00:00 INFO [ReadTimeout] Orders - a", b"<*> INFO ReadTimeout Orders - a"),
+        (b"10:00:00 Info [main] Orders - a", b"<*> Info main Orders - a"),
+        (b"10:00:00 POST [main] Orders - a", b"<*> POST main Orders - a"),
+        (b"10:00:00 x[main] INFO Orders - a", b"<*> x main INFO Orders - a"),
+        (b"10:00:00 [main] INFO Orders", b"<*> main INFO Orders"),
         # user agents
         (b'agent="curl/7.88 (failed)" a', b"agent <*> a"),
         (b'by "Mozilla/5.0 (X11; Linux)" a', b"by <*> a"),
@@ -166,6 +210,35 @@ def tokens(text: bytes) -> bytes:
         (b"x [a, b]", b"x <*>"),
         (b"x=[[a, b], [c]]", b"x <*>"),
         (b"(type=user, msg=gone)", b"type user msg gone"),
+        (
+            b"(newState=a, http_phase=b, AN_ACTION=c) (last.verdict=d)",
+            b"newState a http_phase b AN_ACTION c last.verdict d",
+        ),
+        (
+            b"(http_method=a, requestMethod=b, http.method=c)",
+            b"http_method a requestMethod b http.method c",
+        ),
+        (
+            b"(pay_method=a, method_http=b, _method=c)",
+            b"pay_method <*> method_http <*> _method <*>",
+        ),
+        (
+            b"(event_type=a, errorType=b, x.alarm_name=c, ACTION_NAME=d)",
+            b"event_type a errorType b x.alarm_name c ACTION_NAME d",
+        ),
+        (
+            b"(user_name=a, prevent_type=b, name=c, Type=d)",
+            b"user_name <*> prevent_type <*> name <*> Type d",
+        ),
+        (b"(direction=in, effect=a, roles=b)", b"direction in effect a roles <*>"),
+        # roles
+        (
+            b"(role=leader, x=a) (mode: Standby) (mode: on)",
+            b"role leader x <*> mode Standby mode <*>",
+        ),
+        (b'{"role":"Replica","mode": "MASTER", "role":"x"}', b"role Replica mode MASTER role <*>"),
+        (b"(role='leader', role='admin', myrole='leader')", b"role leader role <*> myrole <*>"),
+        (b'role "leader" role "admin" y', b"role leader role <*> y"),
         # JSON
         (b'{"a": "b c", "d": tru, "e": []}', b"a <*> d <*> e <*>"),
         (b'"a": "b c"', b"a <*>"),
@@ -380,6 +453,30 @@ def test_lines_that_differ_in_values_alone_are_one(left: str, right: str) -> Non
         (b"Nov 24 16:00:00 error worker[7]: x", "<timestamp> error worker[<number>]: x"),
         (b"Nov 24 16:00:00 fw %ASA-6-x: x", "<timestamp> <*>: x"),
         (b"Nov 24 16:00:00 fw CRON: x", "<timestamp> <*> CRON: x"),
+        (b"Nov 24 16:00:00 fw Charon: x", "<timestamp> <*> Charon: x"),
+        (b"Nov 24 16:00:00 fw NetworkManager: x", "<timestamp> <*> NetworkManager: x"),
+        (b"Nov 24 16:00:00 fw su : x", "<timestamp> fw su : x"),
+        # as network equipment writes it
+        (b"Mar 18 2026 06:03:56 fw-dc : %ASA-4-x: a", "<timestamp> <*>: a"),
+        (b"Mar 18 2026 06:03:56 fw-dc %ASA-4-x: a", "<timestamp> <*>: a"),
+        (b"2026 Mar 18 06:03:56 nx %ETHPORT-5-IF_UP: a", "<number> <timestamp> <*>: a"),
+        (
+            b"Mar 18 06:03:56 nx : 2026 Mar 18 06:03:56 UTC: %A-5-B: a",
+            "<timestamp> <*> : <number> <timestamp>: <*>: a",
+        ),
+        (
+            b"Mar 18 06:03:56 RTR 7: *Mar 18 06:03:56.123: %SYS-5-C: a",
+            "<timestamp> <*> <number>: <*>: a",
+        ),
+        (
+            b"Mar 18 06:03:56 rtr: 7: rtr: .Mar 18 06:03:56: %SYS-SP-5-C: a",
+            "<timestamp> <*>: <number>: <*>: a",
+        ),
+        (b"Mar 18 2026 06:03:56: %ASA-4-x: a", "<timestamp>: <*>: a"),
+        (b"Mar 18 06:03:56 rtr lost %SYS-5-C: a", "<timestamp> rtr lost <*>: a"),
+        (b"Mar 18 06:03:56 rtr 7: %SYS: a", "<timestamp> rtr <number>: %SYS: a"),
+        (b"Mar 18 06:03:56 rtr 7: %SYS-5-C a", "<timestamp> rtr <number>: <*> a"),
+        (b"Mar 18 06:03:56 INFO 7: %SYS-5-C: a", "<timestamp> INFO <number>: <*>: a"),
         (b"<13>Oct 11 22:14:15 host su: root", "<number><timestamp> <*> su: root"),
         (b"<13>hello 1", "<number>hello <number>"),
         (b"[2024-01-01 10:00:00] [INFO] x", "[<timestamp>] [INFO] x"),
@@ -487,6 +584,15 @@ PIECES = st.sampled_from(
             b"+01:00 ",
             b"atlas ",
             b"su[7]: ",
+            b"Mar 18 2026 06:03:56 ",
+            b"2026 Mar 18 06:03:56 ",
+            b"fw : ",
+            b"fw: ",
+            b"7: ",
+            b"*Mar 18 06:03:56.1: ",
+            b"UTC: ",
+            b"%SYS-5-C: ",
+            b"%A_B-SP-5-x: ",
         ),
         *(
             b'"x": ',
@@ -502,6 +608,19 @@ PIECES = st.sampled_from(
         ),
         *(b"responded 200", b"Sent 200 in ", b"3 errors", b"0 failures", b"finished with code "),
         *(b'"GET ', b'"GET / HTTP/1.1" 200 ', b' HTTP/1.1" 404', b" HTTP/2", b'"x y" ', b' "-"'),
+        *(b"newState", b"http_method", b"event_type", b"ACTION_NAME", b"x.aType", b"direction"),
+        *(
+            b"role=",
+            b"(role: ",
+            b"mode",
+            b" = ",
+            b"leader",
+            b"'Standby'",
+            b'"REPLICA"',
+            b"_method=",
+        ),
+        *(b"sPcjGvUEEbbLIeyA", b"vTHcjnJiLY", b"ePXsaB", b"XsA", b"lower", b"UPPER"),
+        *(b"`", b"`ab`", b"`a`.", b"error `ab`", b"k: `"),
         *(b"errorCode", b"LAST_ERROR", b"job_Status", b"x1Err", b"result ", b'="ab"', b"n't"),
         *(b"1/FAILED", b"a.b.c", b"Exception", b"x.y.ZError", b"/Error"),
         *(b"Optional", b"Some", b"Optional.empty", b"null", b"None", b"://", b"http://x/"),
@@ -518,6 +637,14 @@ PIECES = st.sampled_from(
         ),
         *(b"NodeNotReady", b"session_open", b"on-x-deleted", b"a_", b"A", b"\x1f"),
         *(b"4:00:02 ", b"12:30.5 ", b"AM ", b"PM", b"UTC ", b"****", b"#####", b"text/html"),
+        *(
+            b"10:00:00 INFO [",
+            b"] Orders - ",
+            b"] INFO Orders: ",
+            b"] X_y : ",
+            b"[a[b](c=d)] ",
+            b"INFO",
+        ),
         *(b"INFO ", b"WARNING ", b"--- ", b"[main] ", b"[a b] ", b"com.acme.Foo ", b".m.a.Ex:"),
         *(b'"curl/7.8', b"curl/v7", b" X/1 ", b"Mozilla/5.0 (", b"Mozilla/5.0+(", b"+(", b";+a"),
         *(b"was moved", b"being ", b"is ", b"paid ", b"state UP_ ", b"role ", b"LEADER "),
@@ -574,6 +701,10 @@ SAME_CLOSE = (b"k=[", b',\x1b\\"', b'" ' + b" " * 30_000 + b"x")
             for piece in (b"b'", b"a.", b"\\'", b"a b c d 1 ", b'":"', b"[,\t", b"a!")
         ),
         *((b"", piece, b"") for piece in (b"a://,", b"Some(", b'x "', b'x "a\\"')),
+        *((b"", piece, b"") for piece in (b"INFO [a", b"10:00:00 INFO [", b"[a] INFO A")),
+        (b"Mar 18 06:03:56 fw ", b"%A-", b"5-C: "),
+        *((b"Mar 18 06:03:56 fw ", piece, b"%A-5-C: ") for piece in (b"7: ", b"*", b"a", b": ")),
+        *((b"", piece, b"") for piece in (b"`", b"`a`.", b"`a`")),
         *((b"", piece, b"") for piece in (b"=<", b"a#012", b"#033[", b"#", b"k=<a")),
         (b"a" * 100_000, b"=<>", b""),
         (b"A_" * 50_000, b"=''", b""),
@@ -595,7 +726,15 @@ def test_hostile_lines_take_time_in_proportion_to_their_length(
 
 def test_message_keys_are_shorter_than_what_is_read_of_a_key() -> None:
     assert max(map(len, kinds.MESSAGE_KEYS | kinds.OUTCOME_KEYS)) < kinds.MAX_KEY
-    for key in (b"a" * 99 + b"_status", b"a" * 99 + b"Error", b"_" + b"A" * 99, b"a" * 99 + b"msg"):
+    for key in (
+        b"a" * 99 + b"_event_type",
+        b"a" * 20 + b"_message_name",
+        b"event" + b"A" * 32 + b"Type",
+        b"a" * 99 + b"_status",
+        b"a" * 99 + b"Error",
+        b"_" + b"A" * 99,
+        b"a" * 99 + b"msg",
+    ):
         tokens(b"x(%b=<b>, %b='c')" % (key, key))
 
 
@@ -626,6 +765,17 @@ def test_an_unknown_kind_of_classes_is_refused() -> None:
         ("role LEADER of", "LEADER", True),
         ("user LEADER of", "LEADER", False),
         ("in state Secondary", "Secondary", False),
+        ("role Leader of", "Leader", True),
+        ("mode=standby x", "standby", True),
+        ("mode = standby x", "standby", True),
+        ('"role": "follower"', "follower", True),
+        ("role: follower", "follower", True),
+        ("role=admin", "admin", False),
+        ("myrole=leader", "leader", False),
+        ("role, leader", "leader", False),
+        ("newState=idle", "idle", True),
+        ("errorType=quota", "quota", True),
+        ("userType=quota", "quota", False),
         ("title SECONDARY", "SECONDARY", False),
     ],
 )
