@@ -344,7 +344,7 @@ def test_a_recipe_has_its_own_protected_words() -> None:
     lines = [f"{text} OK", f"{text} FAILED"]
     own = replace(LOGS, match__protected=["Failed"])
     assert kinds(lines, own) == [Kind.NEW, Kind.NEW]
-    own = replace(LOGS, match__protected=["ajar"], match__jaccard=0.7)
+    own = replace(LOGS, match__protected=["ajar"], match__jaccard=0.6)
     assert kinds(lines, own) == [Kind.NEW, Kind.DUPLICATE]
 
 
