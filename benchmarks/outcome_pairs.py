@@ -6,8 +6,8 @@ there. Each pair meets one of the stages
 at which lines are matched:
 
 * exact: nothing else differs but a number;
-* in one batch: one more word differs, and both lines come together;
-* by the index: one more word differs, and the second comes in a later batch;
+* in one batch: one more word differs, in brackets, and both lines come together;
+* by the index: one more word differs, in brackets, and the second comes in a later batch;
 * one word more: the second has one more word;
 * learned: one more word differs, in a place where other lines had six values before;
 * learned together: two more words differ, in two places where other lines had ten values each.
@@ -118,6 +118,12 @@ class _Base(NamedTuple):
         at = self.at + (changed < self.at and not instead)
         return self._replace(words=words, at=at)
 
+    def with_brackets(self) -> _Base:
+        """The same with brackets around the word that changes, and around its values."""
+        words, (changed,) = [*self.words], self.changed
+        words[changed] = f"({words[changed]})"
+        return self._replace(words=words, values=[f"({value})" for value in self.values])
+
 
 class _Part:
     """Some pairs, laid out in two batches."""
@@ -135,6 +141,8 @@ class _Part:
     def _add(self, stage: str, *, differ: bool) -> None:
         if not stage.startswith("learned"):
             base = self._base()
+            if stage in ("in one batch", "by the index"):
+                base = base.with_brackets()
             row = self._put(self.first, base, base.outcome)
         else:
             if len(self.places) // len(STAGES) % _SHARED == 0:

@@ -12,7 +12,7 @@ from stream_dedup.tuning.trials import Grouping
 from tests.unit.tuning.helpers import LOGS, accounts, report_of, sample_of
 from tests.unit.tuning.test_sample import json_lines
 
-LINK = b"link %d is %b, " + b" ".join(
+LINK = b"link %d (is %b), " + b" ".join(
     b"word" + bytes([97 + n % 26, 97 + n // 26]) for n in range(80)
 )
 
