@@ -53,6 +53,7 @@ class Look:
         taken: its tokens and features.
         counted: the features whose votes count.
         sketch: of its features, even if the recipe does not verify.
+        features_sketch: the same without its running text.
         numbers: its hashes and fingerprint, as the kernel computes them under `PUBLIC_KEY`: an
             index has a secret key, so its hashes are others.
         key: events with equal keys always merge; the exact hash, or with minhash what takes its
@@ -65,6 +66,7 @@ class Look:
     taken: Taken
     counted: list[Feature]
     sketch: bytes
+    features_sketch: bytes
     numbers: Fingerprints
     key: int
 
@@ -202,6 +204,7 @@ class Inspector:
             taken,
             self._kernel.counted(taken),
             self._kernel.sketch(taken),
+            self._kernel.sketch(taken, salted=False),
             numbers,
             key,
         )
@@ -234,8 +237,10 @@ class Comparison:
 
     @cached_property
     def jaccard(self) -> float:
-        """The Jaccard index of their features, placeholders left out."""
-        return self._linkage.jaccard(self.left.sketch, self.right.sketch)
+        """The Jaccard index of their features, placeholders left out, whatever their texts are."""
+        if self.left.running == self.right.running:
+            return self._linkage.jaccard(self.left.sketch, self.right.sketch)
+        return self._linkage.jaccard(self.left.features_sketch, self.right.features_sketch)
 
     @property
     def threshold(self) -> float:
@@ -395,7 +400,7 @@ class Comparison:
         if min(self.left.words, self.right.words) < least or not self.near:
             return False
         sketches = self.left.sketch, self.right.sketch
-        return self._linkage.admits(*sketches, self.jaccard, self.distance)
+        return self._linkage.admits(*sketches, self._linkage.jaccard(*sketches), self.distance)
 
     def verdict(self) -> str:
         """Return in a sentence why they would merge or not, and in another one when they would."""

@@ -112,6 +112,7 @@ cdef struct Line:
     size_t within  # one more than the depth at which the brackets of an optional value end; else 0
     size_t hex_end  # end of the last run of hex groups that was looked at
     bint is_hex
+    size_t message_end  # of the last string behind a message key
     size_t nested_end  # end of the last names joined by "::" that were looked at
     bint is_nested
     size_t list_end  # end of the items of the last list in square brackets
@@ -126,7 +127,7 @@ cdef struct Piece:
     int held  # the classes of its bytes
     bint variable  # by its place, or by a class that only `pieces` has
     bint assigned  # a word that is the value of a key, outside brackets
-    bint nested  # in brackets
+    bint nested  # in brackets, and not in a message in quotes
     bint absent  # stands for a value that is not there, or for what a client has chosen
 
 
@@ -673,7 +674,10 @@ cdef inline int take_string(
     line.at = at + 1
     words = quote == c"'" and line.depth and follower == c":"  # a key
     if role == ASSIGNED or role == COLON or role == SPACED or role == JSON or behind_word:
-        words = words or is_message_key(line, tables) or is_role(tables, line.text, at + 1, close)
+        if is_message_key(line, tables):
+            words = True
+            line.message_end = close
+        words = words or is_role(tables, line.text, at + 1, close)
     if not (
         role == ASSIGNED or role == JSON
         or ((role == COLON or role == SPACED) and line.depth)
@@ -1011,10 +1015,8 @@ cdef inline bint is_simple_name(const uint8_t* text, size_t length, size_t at) n
     ):
         lower |= is_lower(text[at])
         at += 1
-    if not lower or at + 1 >= length:
+    if not lower:
         return False
-    if text[at] == c":":
-        return text[at + 1] == c" "
     at = behind_spaces(text, length, at)
     return at != 0 and at + 1 < length and text[at + 1] == c" " and (
         text[at] == c"-" or text[at] == c":"
@@ -1554,29 +1556,6 @@ cdef inline bint is_scrambled(
     )
 
 
-cdef inline bint is_backquoted(const uint8_t* token, size_t length) noexcept nogil:
-    """Return whether a token is one or more words in backquotes, with dots between them."""
-    cdef size_t i = 0, start
-    while length and (
-        token[length - 1] == c"." or token[length - 1] == c"!" or token[length - 1] == c"?"
-    ):
-        length -= 1
-    while i < length and token[i] == c"`":
-        i += 1
-        start = i
-        while i < length and token[i] != c"`":
-            i += 1
-        if i == start or i == length:
-            return False
-        i += 1
-        if i == length:
-            return True
-        if token[i] != c".":
-            return False
-        i += 1
-    return False
-
-
 cdef inline bint is_closed(const Line* line, size_t end) noexcept nogil:
     """Return whether a value may end here."""
     cdef uint8_t follower = line.text[end] if end < line.length else c","
@@ -1972,7 +1951,7 @@ cdef inline void start_line(
     line.length = length
     line.at = line.depth = line.last = line.last_end = line.end = 0
     line.plain = line.inside = line.checked_end = line.hex_end = line.keyed = 0
-    line.nested_end = line.list_end = line.assigned_end = 0
+    line.message_end = line.nested_end = line.list_end = line.assigned_end = 0
     line.optional = line.within = line.method = line.version = 0
     line.host_end = 0
     line.host = host_of_syslog(tables, text, length, &line.host_end)
@@ -2105,14 +2084,6 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
                 )
             if end - start >= LEAST_SCRAMBLED and not variable:
                 variable = is_scrambled(tables.classes, text + start, end - start)
-            if text[start] == c"`" and is_backquoted(text + start, end - start):
-                variable = variable or not (
-                    (
-                        line.blank or line.role == ASSIGNED or line.role == COLON
-                        or line.role == SPACED or line.role == JSON
-                    )
-                    and is_message_key(line, tables)
-                )
             if line.depth and line.role != OTHER and not variable:
                 variable = is_value(line, tables, start, end)
             if (
@@ -2130,7 +2101,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
             if variable and text[start] | 0x20 == c"n":
                 piece.absent = is_absent(text + start, end - start)
         piece.assigned = not line.depth and start and is_assigned(line, tables, start, end)
-        piece.nested = line.depth > 0
+        piece.nested = line.depth > 0 and start >= line.message_end
         line.at = line.last_end = line.end = end
         line.last = start
         line.blank = True

@@ -16,7 +16,8 @@ MESSAGE_KEYS = frozenset(
     b"errmsg exception reason cause description detail details title subject summary problem "
     b"warning alert alertname status state result outcome code command query sql statement "
     b"textpayload @m @mt decision verdict conclusion phase severity failure eventname eventtype "
-    b"direction transition effect operationname apiname eventphase "
+    b"direction transition effect operationname apiname eventphase subtype utmaction disposition "
+    b"health "
     b"errorcode error_code error.code exitcode exit_code returncode return_code resultcode "
     b"result_code reasoncode reason_code errormessage error_message error.message".split()
 )

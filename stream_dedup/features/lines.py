@@ -9,7 +9,7 @@ group of one word and one placeholder is an item only if more than white space i
 them, or if its word is a key: ``node 1, node 2`` and ``x=1 x=2``, but not ``retry 3 worker 4 worker
 stopped``.
 
-In a line of more than `MAX_LEARNED_WORDS` words, of which none is learned, the values of keys that
+If more than `MAX_LEARNED_WORDS` words are left, of which none is learned, the values of keys that
 could have been learned are variables at once: such lines are records, as of a firewall.
 
 A line of variables alone, such as ``[<02114408>] do_page_fault+0x12f/0x446``, says something after
@@ -123,7 +123,15 @@ class LineReader:
             lists: whether to keep groups that repeat once, where the recipe reads structure.
         """
         whole, has_lists = self._whole(text)
-        return _without_repeats(text, *whole) if lists and has_lists else whole
+        if not has_lists:
+            return whole
+        once = _without_repeats(text, *whole)
+        if sum(not token.variable for token in once.tokens) > MAX_LEARNED_WORDS:
+            once, whole = (
+                Reading(tuple(_without_values(reading.tokens)), reading.variant)
+                for reading in (once, whole)
+            )
+        return once if lists else whole
 
     def _read(self, text: bytes) -> tuple[Reading, bool]:
         """Return all tokens of a text and its variant; and whether it may have lists."""
@@ -141,8 +149,6 @@ class LineReader:
             else token
             for token in merged(text, (piece[:5] for piece in found))
         )
-        if sum(not token.variable for token in whole) > MAX_LEARNED_WORDS:
-            whole = tuple(_without_values(whole))
         if all(token.variable for token in whole):
             names = tuple(merged(text, (piece[:5] for piece in _names(text))))
             if not all(token.variable for token in names):
@@ -182,9 +188,9 @@ def _without_values(tokens: Iterable[Token]) -> Iterator[Token]:
             last = None
             yield token
         elif last is None:
-            last = Token(PLACEHOLDER, token.start, token.end, True)
+            last = Token(PLACEHOLDER, token.start, token.end, True, token.until)
         else:
-            last = last._replace(end=token.end)
+            last = last._replace(end=token.end, until=token.until)
     if last is not None:
         yield last
 

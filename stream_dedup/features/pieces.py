@@ -51,9 +51,7 @@ to the classes of `tokens`, a token is variable if it
 18. is a media type: ``text/html``; or an identifier of letters alone: 14 or more of both cases,
     with five or more changes from a small letter to a capital, two capitals side by side, and runs
     of small letters of less than 2.5 on average (``sPcjGvUEEbbLIeyA``), but no name of an
-    exception;
-19. is a single word in backquotes (``disk `hot` ``, ```db`.`table` ``), unless a message key is
-    before it.
+    exception.
 
 An *absent* value is a value: one of `ABSENT` in a place of class 10 is a variable and no outcome,
 so ``{"rack": null}`` reads as ``{"rack": "eu"}``. In other places, as in ``error: null``, it says
@@ -213,7 +211,6 @@ _PRODUCT = rb"[A-Za-z][A-Za-z._-]{0,40}/v?[0-9][A-Za-z0-9._-]{0,40}"
 _AGENT = re.compile(rb"(?!HTTP/)%b(?:\"| \(| [A-Za-z][A-Za-z._-]{0,40}/v?[0-9])" % _PRODUCT)
 _JOINED_AGENT = re.compile(rb"%b\+\([^%b\x1b\"]*" % (_PRODUCT, SPACES))
 _MEDIA_TYPE = re.compile(rb"[a-z]++/[a-z][a-z.+-]*+")
-_BACKQUOTED = re.compile(rb"`[^`]++`(?:\.`[^`]++`)*+[.!?]*+")
 _LEAST_SCRAMBLED, _LEAST_CHANGES = 14, 5
 _SMALL_RUN = re.compile(rb"[a-z]++")
 _CHANGE = re.compile(rb"[a-z][A-Z]")
@@ -229,7 +226,7 @@ _BEHIND_THREAD = re.compile(  # a level, the name of a class
 _LEVEL_BEFORE = re.compile(rb"(?<![A-Za-z])[A-Z]{3,8}\Z")
 _LEVEL_BEHIND = re.compile(rb"([A-Z]{3,8}) +")
 _CLOCK = re.compile(rb"[0-9]:[0-9]{2}")
-_SIMPLE_NAME = re.compile(rb"(?=[A-Z][A-Z0-9_$]{0,80}[a-z])[A-Z][A-Za-z0-9_$]{0,80}+(?: +[:-] |: )")
+_SIMPLE_NAME = re.compile(rb"(?=[A-Z][A-Z0-9_$]{0,80}[a-z])[A-Z][A-Za-z0-9_$]{0,80}+ +[:-] ")
 _SENTENCE_BEHIND = re.compile(rb'": (?!(?:true|false|null)(?![A-Za-z]))[A-Za-z]')
 _STATUS_BEHIND = re.compile(rb'" [1-5][0-9]{2}(?![^%b])' % SPACES)
 _SPACE_BYTES = tuple(SPACES[i : i + 1] for i in range(len(SPACES)))
@@ -247,7 +244,7 @@ class Piece(NamedTuple):
         end: where it ends.
         variable: whether it is a variable.
         assigned: whether it is the value of a key, outside brackets.
-        nested: whether it is in brackets.
+        nested: whether it is in brackets, and not in a message in quotes.
         absent: whether it stands for a value that is not there, or for what a client has chosen;
             what it says is no outcome.
     """
@@ -313,6 +310,7 @@ class _Scanner:
         self._list_end = 0  # end of the items of the last list in square brackets
         self._assigned_end = 0  # end of the last value of a key, outside brackets, that has colons
         self._closes = {b'"': _NO_CLOSE, b"'": _NO_CLOSE}
+        self._message_end = 0  # of the last string behind a message key
         self._host, self._host_end = _host_of_syslog(text)
 
     def pieces(self) -> list[Piece]:
@@ -466,7 +464,9 @@ class _Scanner:
         self._blank = False
         words = quote == b"'" and self._depth > 0 and follower == b":"  # a key
         if role in _KEYED or behind_word:
-            words = words or self._is_message_key() or is_role(text, at + 1, close)
+            if self._is_message_key():
+                words, self._message_end = True, close
+            words = words or is_role(text, at + 1, close)
         keyed = (
             role in (_ASSIGNED, _JSON)
             or (role in (_COLON, _SPACED) and self._depth > 0)
@@ -571,7 +571,6 @@ class _Scanner:
             or self._is_hex_group(start, end)
             or is_variable(token)
             or self._is_structured(token)
-            or self._is_backquoted(token, role)
         )
         if not variable and role != _OTHER:
             variable = self._is_value(start, end, role)
@@ -583,7 +582,7 @@ class _Scanner:
             variable = True
         variable = variable or self._inside >= 0
         absent = variable and token.lower() in ABSENT
-        nested = not variable and self._depth > 0
+        nested = not variable and self._depth > 0 and start >= self._message_end
         self._pieces.append(Piece(start, end, variable, assigned and not variable, nested, absent))
         self._last = start, end
         self._end = end
@@ -721,12 +720,6 @@ class _Scanner:
             return True
         name, _, label = token.rstrip(TRAILING_PUNCTUATION).rpartition(b".")
         return label.lower() in LAST_LABELS and _NAME_BYTES.fullmatch(name) is not None
-
-    def _is_backquoted(self, token: bytes, role: int) -> bool:
-        """Return whether a token is of class 19."""
-        if not _BACKQUOTED.fullmatch(token):
-            return False
-        return not ((role in _KEYED or self._blank) and self._is_message_key())
 
     def _is_closed(self, end: int) -> bool:
         return end == len(self._text) or self._text[end] in _AFTER_VALUE

@@ -49,8 +49,7 @@ MAX_LEARNED_WORDS = 48
 """Events with more words are found by exact hash and fingerprint alone."""
 
 SAME_TEXT = 0.7
-"""Least `Match.jaccard` with which near lines have the same running text: two events with another
-one have at most two thirds in common (`fingerprint.kernel.WORDS_A_MARK`)."""
+"""Least `Match.jaccard` with which near lines have the same running text."""
 
 MAX_PASSAGES = 10_000
 """Passages of boilerplate in a recipe: some 3 MB at most in each worker."""

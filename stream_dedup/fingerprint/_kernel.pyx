@@ -44,7 +44,7 @@ from stream_dedup.features.variants import (
 )
 from stream_dedup.fingerprint import bands, one_off
 from stream_dedup.fingerprint.hashing import hash128
-from stream_dedup.fingerprint.kernel import MAX_VOTES, MAX_WEIGHT, SKETCH_SIZE, WORDS_A_MARK as MARK_WORDS, Fingerprints
+from stream_dedup.fingerprint.kernel import MAX_VOTES, MAX_WEIGHT, SKETCH_SIZE, Fingerprints
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.tables import sketches
 
@@ -142,7 +142,6 @@ cdef enum:
     BETWEEN_ITEMS = 1
     KEYED = 2
     MOST_WORDS = 48
-    WORDS_A_MARK = 4
     REPEATED = 64
     LEAST_AROUND = 2
     VALUE_BITS = 23
@@ -630,7 +629,7 @@ cdef class Kernel:
     cdef bint has_words  # texts end with their words; see `folding.fold_both`
     cdef bint token_classes, characters, words, once, minhash, bands, wide, sketched, learns
     cdef uint32_t seed
-    cdef uint32_t marked_from  # words of an event whose sketch has marks, 0 for none
+    cdef uint32_t salted_from  # words of an event whose running text is in its sketch
     cdef int ngram, least
     cdef size_t max_bytes
     cdef uint64_t width_mask
@@ -684,7 +683,7 @@ cdef class Kernel:
                 self.increments[place] = increment
         self.sketched = recipe.match.jaccard > 0
         self.learns = recipe.match.learn > 0
-        self.marked_from = recipe.min_search_words if recipe.compares_text else 0
+        self.salted_from = recipe.min_search_words if recipe.compares_text else 0xFFFFFFFF
         self.wide = settings.width == 128
         self.width_mask = 0xFFFFFFFF if settings.width == 32 else 0xFFFFFFFFFFFFFFFF
         self.seed = settings.seed
@@ -1119,16 +1118,17 @@ cdef class Kernel:
                 while variant_count > variant_first and work.token_of.at[variant_count - 1] >= tokens.count:
                     variant_count -= 1
                     work.token_of.at[variant_count] = tokens.count - 1
+        if tokens.count == first + 1 and tokens.at[first].variable:
+            self.take_names(part, tokens, work.full)
+            return 0
+        if again:  # a group has a word
+            drop_groups(tokens, first, variant, &work.token_of, variant_first)
         if tokens.count - first > MOST_WORDS and count_words(tokens, first) > MOST_WORDS:
             push(tokens, self.placeholder_identity, self.placeholder, part,
                  self.placeholder_weight, True)
             tokens.count -= 1
             placeholder = tokens.at[tokens.count]
-            drop_values(tokens, first, &placeholder, variant.count, &work.token_of, variant_first)
-        if tokens.count == first + 1 and tokens.at[first].variable:
-            self.take_names(part, tokens, work.full)
-        elif again:  # a group has a word
-            drop_groups(tokens, first, variant, &work.token_of, variant_first)
+            drop_values(tokens, first, &placeholder)
         return 0
 
     cdef inline bint is_kind(
@@ -1520,7 +1520,7 @@ cdef class Kernel:
         cdef uint32_t words = 0
         cdef size_t hashed = tokens.count
         cdef uint64_t again = 0, chosen, variant
-        cdef bint few, marked
+        cdef bint few, salted
         cdef Pair value
         cdef Secret exact = self.secret
         for i in range(tokens.count):
@@ -1544,12 +1544,12 @@ cdef class Kernel:
             work.slot_ends.at[event] = work.slots.count
         if self.bands:
             return self.take_bands(work, event, features)
-        marked = self.marked_from and words >= self.marked_from
-        few = self.sketched and source.count <= FEW and not marked
+        salted = words >= self.salted_from
+        few = self.sketched and source.count <= FEW and not salted
         if few:
             self.sketch_few(work, event, source, &again)
         elif self.sketched:
-            self.sketch_many(work, event, source, marked)
+            self.sketch_many(work, event, source, salted)
         else:
             work.sketch_ends.at[event] = 0
         if self.minhash:
@@ -1636,15 +1636,15 @@ cdef class Kernel:
         return 0
 
     cdef int sketch_many(
-        self, Workspace work, size_t event, Items* source, bint marked
+        self, Workspace work, size_t event, Items* source, bint salted
     ) except -1 nogil:
         cdef Hashes* hashes = &work.scratch
         cdef Hashes* sketches = &work.sketches
-        cdef size_t i, marks = 0, start = sketches.count
+        cdef size_t i, start = sketches.count
         cdef uint64_t text = 0
         hashes.count = 0
-        reserve_hashes(hashes, 2 * source.count)
-        if marked:
+        reserve_hashes(hashes, source.count)
+        if salted:
             for i in range(source.count):
                 if source.at[i].running:
                     hashes.at[hashes.count] = source.at[i].identity
@@ -1655,11 +1655,9 @@ cdef class Kernel:
         for i in range(source.count):
             if not source.at[i].variable:
                 hashes.at[hashes.count] = source.at[i].identity
+                if salted:
+                    hashes.at[hashes.count] = finish(source.at[i].identity ^ text)
                 hashes.count += 1
-        if marked:
-            marks = (hashes.count + WORDS_A_MARK - 1) // WORDS_A_MARK
-            for i in range(marks):
-                push_hash(hashes, finish(text + i + 1))
         sort_hashes(hashes.at, hashes.count, 64)
         for i in range(hashes.count):
             if i and hashes.at[i] == hashes.at[i - 1]:
@@ -1914,27 +1912,19 @@ cdef size_t count_words(const Items* tokens, size_t first) noexcept nogil:
     return count
 
 
-cdef void drop_values(
-    Items* tokens, size_t first, const Item* placeholder, size_t variant_end, Hashes* token_of,
-    size_t variant_first
-) noexcept nogil:
+cdef void drop_values(Items* tokens, size_t first, const Item* placeholder) noexcept nogil:
     """Put placeholders in place of the words that are values of keys: `lines._without_values`."""
-    cdef size_t read, count = first, variant_next = variant_first
+    cdef size_t read, count = first
     cdef uint32_t order
-    cdef uint8_t gap
     for read in range(first, tokens.count):
-        if tokens.at[read].variable or tokens.at[read].assigned:
-            if count == first or not tokens.at[count - 1].variable:
-                order, gap = tokens.at[read].order, tokens.at[read].gap
-                tokens.at[count] = placeholder[0]
-                tokens.at[count].order, tokens.at[count].gap = order, gap
-                count += 1
-        else:
+        if not tokens.at[read].variable and not tokens.at[read].assigned:
             tokens.at[count] = tokens.at[read]
             count += 1
-        while variant_next < variant_end and token_of.at[variant_next] == read:
-            token_of.at[variant_next] = count - 1
-            variant_next += 1
+        elif count == first or not tokens.at[count - 1].variable:
+            order = tokens.at[read].order
+            tokens.at[count] = placeholder[0]
+            tokens.at[count].order = order
+            count += 1
     tokens.count = count
 
 
@@ -2048,12 +2038,12 @@ cdef double similarity(
 
 _OURS = (
     SKETCH, MAX_WORD, MAX_KEY, MAX_WORDS, MOST_WORDS, REPEATED, LEAST_AROUND, VALUE_BITS,
-    BANDS, ROWS, KEY_BYTES, BAND_BYTES, BAND_SKETCH, WORDS_A_MARK,
+    BANDS, ROWS, KEY_BYTES, BAND_BYTES, BAND_SKETCH,
 )
 _THEIRS = (
     SKETCH_SIZE, MAX_WORD_BYTES, MAX_KEY_BYTES, pieces.MAX_WORDS,
     one_off.MAX_WORDS, one_off.REPEATED, one_off.LEAST_AROUND, one_off.VALUE_BITS,
-    bands.BANDS, bands.ROWS, bands.KEY_BYTES, bands.BITS // 8, sketches.SKETCH, MARK_WORDS,
+    bands.BANDS, bands.ROWS, bands.KEY_BYTES, bands.BITS // 8, sketches.SKETCH,
 )
 if _OURS != _THEIRS or MAX_VOTES >> PLANES:
     raise ImportError("the native kernel was built for another version: reinstall")

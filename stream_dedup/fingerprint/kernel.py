@@ -20,10 +20,6 @@ from stream_dedup.fingerprint.siphash import HashKey
 SKETCH_SIZE = 64
 """Hashes in a sketch: Jaccard is exact below it, and estimated from the least 64 above."""
 
-WORDS_A_MARK = 4
-"""Words of an event for each mark of its running text in the sketch. Of n words and n/4 marks, two
-events with another text have at most n of 3n/2 in common: two thirds."""
-
 BAND_BYTES = BITS // 8
 """Of an event's keys."""
 

@@ -16,10 +16,9 @@ Theory of operation
    identities of features that have a weight and are not placeholders.
 5. **Sketch**: the least distinct identities of the tokens that are not placeholders (words), or of
    the features (other extractors). Verification compares sketches; a recipe without it has none.
-   Where the running text must be equal (`Recipe.compares_text`), an event that is matched by its
-   fingerprint also has *marks* in its sketch: hashes of the sequence of these words, one for each
-   `WORDS_A_MARK` words of the event. With another text they all differ, and too few are common.
-   With bands, of the same features as those, the upper halves of the identities.
+   Where the running text must be equal (`Recipe.compares_text`), and the event has enough words
+   to be matched by its fingerprint, the hash of the sequence of these words is mixed into each
+   identity: with another text nothing is common.
 6. **Variant**: the hash of the sequence of protected words, levels and statuses
    (`variants`); where there are some, it is the last element of the exact hash's sequence. Of a
    stack trace the kernel gets the header alone; the fingerprinter adds its frames to both hashes.
@@ -54,7 +53,6 @@ from stream_dedup.fingerprint.kernel import (
     MAX_VOTES,
     MAX_WEIGHT,
     SKETCH_SIZE,
-    WORDS_A_MARK,
     Fingerprints,
     Segments,
 )
@@ -350,24 +348,27 @@ class ReferenceKernel:
         chosen = [identities[rank] for rank in ranks]
         return self._sequence([*chosen, len(chosen)]) if chosen else 0
 
-    def sketch(self, taken: Taken) -> bytes:
-        """Compute the sketch of an event, even if the recipe does not verify by it."""
+    def _compares_text(self, words: Sequence[Feature]) -> bool:
+        recipe, count = self._recipe, sum(not word.variable for word in words)
+        return recipe.compares_text and count >= recipe.min_search_words
+
+    def sketch(self, taken: Taken, *, salted: bool = True) -> bytes:
+        """Compute the sketch of an event, even if the recipe does not verify by it.
+
+        Args:
+            taken: the event.
+            salted: whether the running text is mixed in, where it must be equal.
+        """
         if self._recipe.fingerprint.kind == "bands":
             return sketches.sketch(_of_bands(taken))
         words = self._recipe.features.extractor == "words"
         source = taken.tokens if words else taken.features
-        identities = {f.identity for f in source if not f.variable} | self._marks(taken)
+        identities = {f.identity for f in source if not f.variable}
+        if salted and self._compares_text(source):
+            text = self._sequence(word.identity for word in source if word.running)
+            identities = {mix(identity ^ text) for identity in identities}
         least = heapq.nsmallest(SKETCH_SIZE, identities)
         return struct.pack(f"={len(least)}Q", *least)
-
-    def _marks(self, taken: Taken) -> set[int]:
-        """Return what the sketch has for the running text of an event."""
-        words = sum(not token.variable for token in taken.tokens)
-        if not self._recipe.compares_text or words < self._recipe.min_search_words:
-            return set()
-        text = self._sequence(token.identity for token in taken.tokens if token.running)
-        marks = range(1, -(-words // WORDS_A_MARK) + 1)
-        return {mix((text + mark) & MASK64) for mark in marks}
 
     def _numbers(self, events: Iterable[Taken], full: bool) -> Fingerprints:
         numbers = Fingerprints(
