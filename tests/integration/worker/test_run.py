@@ -165,7 +165,7 @@ def test_a_signal_lets_batches_in_progress_finish(trial: Trial) -> None:
             writing.join()
     assert trial.committed() == len(trial.kafka.consume(trial.out))
     assert trial.committed() < sum(trial.kafka.end_offsets(trial.read).values())
-    assert "SIGTERM: finishing what is on its way; once more to end at once" in worker.log
+    assert "SIGTERM: finishing the batches in progress; a second signal ends at once" in worker.log
     assert "was not delivered within" not in worker.log
 
 
@@ -175,7 +175,7 @@ def test_other_signals_end_a_worker_as_well(trial: Trial, number: signal.Signals
         wait_for(worker.ready, "it is ready")
         worker.signal(number)
         assert worker.end() == 0, worker.log
-    assert f"{number.name}: finishing what is on its way" in worker.log
+    assert f"{number.name}: finishing the batches in progress" in worker.log
     wait_for(lambda: not trial.members(), "it has left the group")
 
 
