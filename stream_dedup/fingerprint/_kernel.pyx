@@ -18,7 +18,7 @@ It computes what `reference.ReferenceKernel` computes; read that first. The diff
   except in a status, an exit code, and in a line without words. A line that equals one before it in
   all else has its numbers, after a comparison of its bytes. In logs that is most lines.
 
-Memory: a few growing buffers for the longest event of the batch, of 40 bytes a token, 40 bytes a
+Memory: a few growing buffers for the longest event of the batch, of 48 bytes a token, 40 bytes a
 feature and 8 bytes each a hash; the sketches of all its events, 512 bytes each at most (of bands 258), if the recipe
 verifies by them; and their keys of words, some 32 bytes a word, if it learns. Of remembered lines up to 4.6 MB a
 kernel.

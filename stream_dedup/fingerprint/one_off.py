@@ -168,25 +168,29 @@ def pattern_keys(
 
     slots: list[WordSlot] = []
 
+    def low_bits(value: int, number: int) -> int:
+        """Return the bits of a word's value."""
+        low = value & (1 << VALUE_BITS) - 1
+        if number < REPEATED:
+            low = low & ~BESIDE_GAP | (BESIDE_GAP if gaps >> number & 0b11 else 0)
+        return low
+
     def add(number: int, out: Collection[int], value: int) -> None:
         """Add the slot of the words at the places `out`, if enough are around them."""
         others = [place for place in range(count) if place not in out]
         around = sum(not uncounted[place] for place in others)
         if len(others) < LEAST_AROUND or not around:
             return
-        low = value & (1 << VALUE_BITS) - 1
-        if number < REPEATED:
-            low = low & ~BESIDE_GAP | (BESIDE_GAP if gaps >> number & 0b11 else 0)
         key = sequence_key([hashes[place] for place in others])
-        slots.append(WordSlot(key, number, around, low, bool(assigned[min(out)])))
+        slots.append(
+            WordSlot(key, number, around, low_bits(value, number), bool(assigned[min(out)]))
+        )
 
     if count == LEAST_AROUND:
         for number, each in enumerate(hashes):
             other = 1 - number
             if not (protected[number] or uncounted[other] or (weak and weak[other])):
-                low = each & (1 << VALUE_BITS) - 1 & ~BESIDE_GAP
-                low |= BESIDE_GAP if gaps >> number & 0b11 else 0
-                key = sequence_key((hashes[other], gaps))
+                key, low = sequence_key((hashes[other], gaps)), low_bits(each, number)
                 slots.append(WordSlot(key, number, 1, low, bool(assigned[number])))
         return Keys(sequence_key(hashes), count, slots, shape)
     for number, each in enumerate(hashes):
