@@ -140,6 +140,12 @@ def test_the_verdict_gives_its_reason(
     assert Inspector(recipe).compare(left, right).verdict() == verdict
 
 
+def test_lines_of_other_texts_show_what_words_they_share() -> None:
+    found = Inspector(LEARNS).compare(b"took a" + MANY_WORDS, b"gave a" + MANY_WORDS)
+    assert found.jaccard == pytest.approx(35 / 37)
+    assert not found.merge
+
+
 def test_features_are_split_into_shared_left_and_right() -> None:
     shared, left, right = Inspector(LOGS).compare(BOB, EVE).features()
 

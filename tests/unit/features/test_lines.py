@@ -528,6 +528,13 @@ def test_values_of_keys_are_variables_in_lines_of_many_words() -> None:
     assert NATIVE_READER.read(line) == READER.read(line)
 
 
+def test_lists_in_lines_of_many_words_are_shown_once() -> None:
+    line = record(30, b"ann") + b" x=bob 1, x=bob 2, x=bob 3 rest"
+    shown = record(30, b"<*>").decode() + " x=<*> <number> rest"
+    assert Patterns(LOGS).pattern(line) == shown
+    assert NATIVE_READER.read(line) == READER.read(line)
+
+
 def test_repeats_do_not_make_a_line_one_of_many_words() -> None:
     few, many = (b"report zone=eu tier=gold items: " + b", ".join([b"disk 1"] * n) for n in (3, 60))
     assert tokens(few) == tokens(many) == b"report zone eu tier gold items disk <*>"
