@@ -20,9 +20,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from aiokafka import AIOKafkaProducer, TopicPartition, errors
 from aiokafka.client import AIOKafkaClient
@@ -55,6 +55,25 @@ REFRESHES_AT_ONCE = 5
 """After a pause so many follow one another at once, as when a producer meets its topics."""
 
 _PARTITIONER = DefaultPartitioner()
+
+
+class _Ends(NamedTuple):
+    """When a producer ends. Both futures get no exception.
+
+    Attributes:
+        discarded: done when nothing more is to be given to it.
+        stopped: done when it is stopped. What it has not stored by then, it does not store; the
+            driver itself may leave some of that without an answer forever.
+    """
+
+    discarded: asyncio.Future[None]
+    stopped: asyncio.Future[None]
+
+    @classmethod
+    def create(cls) -> _Ends:
+        """Create them in the running event loop."""
+        loop = asyncio.get_running_loop()
+        return cls(loop.create_future(), loop.create_future())
 
 
 class _NotSent(Exception):  # noqa: N818 -- another producer sends them
@@ -116,7 +135,7 @@ class KafkaProducer:
         self._group_id = group_id
         self._prefix = transactional_prefix
         self._shared: AIOKafkaProducer | None = None
-        self._ends: dict[AIOKafkaProducer, asyncio.Future[None]] = {}  # done when it is discarded
+        self._ends: dict[AIOKafkaProducer, _Ends] = {}  # of those that are not stopped
         self._starting = asyncio.Lock()
         self._kept: KafkaAdmin | None = None
         self._connecting = asyncio.Lock()
@@ -179,7 +198,7 @@ class KafkaProducer:
         if self._stopped:  # meanwhile
             await _stop(producer)
             self._refuse_if_stopped()
-        self._ends[producer] = asyncio.get_running_loop().create_future()
+        self._ends[producer] = _Ends.create()
         return producer
 
     def _refuse_if_stopped(self) -> None:
@@ -192,19 +211,28 @@ class KafkaProducer:
         After an error its sequence numbers are in doubt, so it must not be used again. Another one
         sends what waits in it, which would be out of order if this one sent it later.
         """
+        if producer in self._ends and self._ends[producer].discarded.done():
+            return  # it is being stopped
         _abandon(producer)
         if producer is self._shared:
             self._shared = None
-        self._end(producer)
-        task = asyncio.ensure_future(_stop(producer))
+        self._give_no_more(producer)
+        task = asyncio.ensure_future(self._stop(producer))
         self._stopping.add(task)
         task.add_done_callback(self._stopping.discard)
 
-    def _end(self, producer: AIOKafkaProducer) -> None:
-        """Let nobody wait for a producer that is about to be stopped."""
-        end = self._ends.pop(producer, None)
-        if end is not None:
-            end.set_result(None)
+    async def _stop(self, producer: AIOKafkaProducer) -> None:
+        """Stop a producer; nobody waits for it then."""
+        self._give_no_more(producer)
+        await _stop(producer)
+        ends = self._ends.pop(producer, None)
+        if ends is not None:
+            ends.stopped.set_result(None)
+
+    def _give_no_more(self, producer: AIOKafkaProducer) -> None:
+        ends = self._ends.get(producer)
+        if ends is not None and not ends.discarded.done():
+            ends.discarded.set_result(None)
 
     async def open(self, partition: Partition) -> PartitionProducer:
         if not self._prefix:
@@ -216,8 +244,7 @@ class KafkaProducer:
             await producer.begin_transaction()
             await producer.abort_transaction()
         except (errors.KafkaError, OSError) as error:
-            self._end(producer)
-            await _stop(producer)
+            await self._stop(producer)
             fail(f"no transactions as {name}", error)
         except BaseException:
             self.discard(producer)
@@ -240,6 +267,8 @@ class KafkaProducer:
                 return
 
     async def topic(self, name: str) -> Topic:
+        if name in self.topics:
+            return self.topics[name]
         async with self._asking:  # concurrent callers wait for one answer
             if name not in self.topics and not await self._ask([name]):
                 raise BrokerRefused(
@@ -275,34 +304,40 @@ class KafkaProducer:
     async def write(self, outgoing: Sequence[Outgoing], delivery: Delivery) -> None:
         """Pack records into batches, send them, and wait until they are stored."""
         packed = await self._packer.pack(outgoing, delivery)
+        ends = self._ends.get(delivery.producer)
         sent: list[asyncio.Future[Any]] = []
         try:
-            await self._send_until_discarded(packed, delivery, sent)
-            if sent:
-                await asyncio.wait(sent)
-        except BaseException:
-            for future in sent:  # they go on, and nobody waits for them
-                future.add_done_callback(retrieve_exception)
-            raise
-        unsent = [errors.ProducerClosed()] * (len(packed) - len(sent))
-        outcomes = zip(packed, [*(each.exception() for each in sent), *unsent], strict=True)
-        failed = [(each, error) for each, error in outcomes if error is not None]
+            if ends is not None:
+                await self._send_until_discarded(packed, delivery, sent, ends.discarded)
+                await _all_done_or(ends.stopped, sent)
+        finally:
+            for future in sent:
+                future.add_done_callback(retrieve_exception)  # some may go on without us
+        unsent = errors.ProducerClosed()
+        outcomes = [each.exception() if each.done() else unsent for each in sent]
+        outcomes += [unsent] * (len(packed) - len(sent))
+        failed = [
+            (each, error) for each, error in zip(packed, outcomes, strict=True) if error is not None
+        ]
         if failed:
             await self._fail(failed, delivery)
 
     async def _send_until_discarded(
-        self, packed: Sequence[Packed], delivery: Delivery, sent: list[asyncio.Future[Any]]
+        self,
+        packed: Sequence[Packed],
+        delivery: Delivery,
+        sent: list[asyncio.Future[Any]],
+        discarded: asyncio.Future[None],
     ) -> None:
         """As `_send`, but until another delivery discards the producer.
 
         It may be asking about a topic that was deleted. A driver that was stopped never answers.
         """
-        end = self._ends.get(delivery.producer)
-        if end is None:
-            return  # discarded while the batches were packed
+        if discarded.done():
+            return  # while the batches were packed
         sending = asyncio.ensure_future(self._send(packed, delivery, sent))
         try:
-            await asyncio.wait([sending, end], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([sending, discarded], return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
             sending.add_done_callback(retrieve_exception)
             sending.cancel()
@@ -392,8 +427,7 @@ class KafkaProducer:
         self._stopped = True
         producer, self._shared = self._shared, None
         if producer is not None:
-            self._end(producer)
-            await _stop(producer)
+            await self._stop(producer)
         if self._stopping:
             await asyncio.wait(self._stopping)
         async with self._connecting:
@@ -450,6 +484,13 @@ class _TransactionalProducer:
         self._sink.discard(self._producer)
 
 
+async def _all_done_or(stopped: asyncio.Future[None], sent: Sequence[asyncio.Future[Any]]) -> None:
+    """Wait until all futures are done, or their producer is stopped."""
+    if sent:
+        answered: asyncio.Future[Any] = asyncio.gather(*sent, return_exceptions=True)
+        await asyncio.wait([answered, stopped], return_when=asyncio.FIRST_COMPLETED)
+
+
 def _abandon(producer: AIOKafkaProducer) -> None:
     """Have a producer send nothing more, where the driver lets us."""
     if self_check.usable("client"):
@@ -470,8 +511,10 @@ async def _stop(producer: AIOKafkaProducer) -> None:
             await producer.stop()
     except Exception as error:  # noqa: BLE001 -- it is discarded; nothing depends on it
         log.debug("a producer did not stop: %r", error)
-        await producer.client.close()
+        with suppress(TimeoutError):  # a connection that is full waits until the broker reads
+            async with asyncio.timeout(STOP_S):
+                await producer.client.close()
     if self_check.usable("client"):
-        from stream_dedup.kafka._fastpath.client import retrieve_failures  # noqa: PLC0415 -- after the check
+        from stream_dedup.kafka._fastpath.client import end  # noqa: PLC0415 -- after the check
 
-        retrieve_failures(producer)
+        end(producer)

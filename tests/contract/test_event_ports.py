@@ -336,7 +336,7 @@ def test_a_transaction_commits_the_offset_with_the_output(
     assert broker.committed() == ({first: 9} if transactional else {})
 
 
-@pytest.mark.filterwarnings("default")  # futures of the driver, see `client.retrieve_failures`
+@pytest.mark.filterwarnings("default")  # futures of the driver, see `_fastpath.client.end`
 def test_opening_a_partitions_producer_fences_the_previous_one(broker: Broker) -> None:
     first, second = Partition(broker.input, 0), Partition(broker.input, 1)
 

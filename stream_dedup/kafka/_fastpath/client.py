@@ -106,13 +106,18 @@ def abandon(producer: AIOKafkaProducer) -> None:
         task.add_done_callback(fail_waiting)  # what the broker wanted to have again
 
 
-def retrieve_failures(producer: AIOKafkaProducer) -> None:
-    """Retrieve the exceptions of a stopped producer's futures that nobody can await.
+def end(producer: AIOKafkaProducer) -> None:
+    """End a producer whose client is closed: nothing of it goes on, and no failure is logged.
 
-    When a producer is fenced, aiokafka fails a future of each batch that waits to be sent, and that
-    of the transaction. asyncio logs every exception that is never retrieved as an error.
+    While a broker is away, its sender waits without end for metadata that a closed client does not
+    ask for, or goes on connecting. When a producer is fenced, aiokafka fails a future of each batch
+    that waits to be sent, and that of the transaction; nobody can await them, and asyncio logs
+    every exception that is never retrieved as an error.
     """
     with contextlib.suppress(AttributeError):  # it did not get so far as to have them
+        task = producer._sender.sender_task
+        if task is not None:
+            task.cancel()
         manager, accumulator = producer._txn_manager, producer._message_accumulator
         waiting = [b._drain_waiter for batches in accumulator._batches.values() for b in batches]
         ending = manager.wait_for_transaction_end() if manager is not None else None

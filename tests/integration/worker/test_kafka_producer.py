@@ -237,6 +237,44 @@ def test_a_delivery_that_waits_goes_on_with_another_producer(kafka: Kafka) -> No
     assert [record.value for record in kafka.consume(topic)] == [b"event"]
 
 
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.usefixtures("path")
+def test_a_delivery_ends_with_its_producer_while_the_broker_is_away(
+    make_kafka: Callable[..., KafkaBroker], *, silent: bool
+) -> None:
+    """Another delivery discards the producer while a batch is on its way, again and again."""
+    kafka = make_kafka()
+    topic = kafka.fresh_topic()
+    outgoing = [Outgoing(topic, 0, Records.of([Record(-1, 1, None, b"event")]))]
+    options = {"bootstrap_servers": kafka.bootstrap, "request_timeout_ms": 90_000}
+    sink = KafkaProducer(options=options, group_id="group")
+
+    async def send() -> None:
+        await sink.send(outgoing, drop_refused)
+        producer = await sink._producer()
+        await asyncio.to_thread(kafka.pause if silent else kafka.kill)
+        waiting = asyncio.ensure_future(sink.send(outgoing, drop_refused))
+        await until(lambda: bool(producer._message_accumulator._pending_batches))
+        await asyncio.sleep(1)  # it is refused several times
+        sink.discard(producer)
+        await asyncio.wait([waiting], timeout=20)
+        if silent:  # the next producer waits for the broker
+            assert not waiting.done()
+            assert producer not in sink._ends
+            await asyncio.to_thread(kafka.resume)
+            await waiting
+        else:
+            assert waiting.done()
+            with pytest.raises(BrokerUnavailable, match="no producer"):
+                await waiting
+            await asyncio.to_thread(kafka.start)
+            await sink.send(outgoing, drop_refused)
+        await sink.stop()
+
+    asyncio.run(send())
+    assert {record.value for record in kafka.consume(topic)} == {b"event"}
+
+
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_sink_stopped_while_it_starts_leaves_no_producer(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch, *, transactional: bool
