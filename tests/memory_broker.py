@@ -67,6 +67,7 @@ class MemoryBroker:
         self._groups: dict[str, _Group] = {}
         self._epochs: dict[Partition, int] = {}
         self._written = asyncio.Event()
+        self._rebalancing = asyncio.Lock()
 
     def create(self, topic: str, partitions: int) -> None:
         """Create a topic; one that exists is deleted before."""
@@ -122,15 +123,17 @@ class MemoryBroker:
 
     async def join(self, group: str, member: MemoryConsumer) -> None:
         """Add a member to a group, and rebalance the group."""
-        self._group(group).members.append(member)
-        await self.rebalance(group)
+        async with self._rebalancing:
+            self._group(group).members.append(member)
+            await self._rebalance(group)
 
     async def leave(self, group: str, member: MemoryConsumer) -> None:
         """Remove a member from a group, and rebalance the group; do nothing if it is not in it."""
-        members = self._group(group).members
-        if member in members:
-            members.remove(member)
-            await self.rebalance(group)
+        async with self._rebalancing:
+            members = self._group(group).members
+            if member in members:
+                members.remove(member)
+                await self._rebalance(group)
 
     def partition_count(self, topic: str) -> int:
         """Return how many partitions a topic has."""
@@ -146,9 +149,16 @@ class MemoryBroker:
             pass
 
     async def rebalance(self, name: str) -> None:
-        """Revoke all partitions of a group, then assign them again, as Kafka does."""
+        """Revoke all partitions of a group, then assign them again, as Kafka does.
+
+        One rebalance ends before the next begins, so a partition never has two owners.
+        """
+        async with self._rebalancing:
+            await self._rebalance(name)
+
+    async def _rebalance(self, name: str) -> None:
         members = self._group(name).members
-        for member in list(members):
+        for member in members:
             await member.revoke()
         for number, member in enumerate(members):
             mine = [p for p in sorted(self.logs) if p.source in member.topics]
