@@ -97,6 +97,7 @@ cdef struct Line:
     size_t at
     Role role
     size_t depth
+    size_t outermost  # where the last bracket is that is in no other one
     uint64_t keyed  # of the innermost 64 brackets, a bit each: whether a key comes before it
     size_t last, last_end  # the last token that was in no value's string; no token: 0, 0
     size_t end  # the last token's end, if nothing but a gap follows it; else 0
@@ -127,7 +128,7 @@ cdef struct Piece:
     int held  # the classes of its bytes
     bint variable  # by its place, or by a class that only `pieces` has
     bint assigned  # a word that is the value of a key, outside brackets
-    bint nested  # in brackets, and not in a message in quotes
+    bint nested  # in brackets, and not in a message in quotes; see `never_closed`
     bint absent  # stands for a value that is not there, or for what a client has chosen
 
 
@@ -1197,6 +1198,8 @@ cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexce
     elif kind == OPENING:
         if line.optional and at == line.optional and not line.within:
             line.within = line.depth + 1
+        if not line.depth:
+            line.outermost = at
         keyed = (
             role == ASSIGNED or role == JSON
             or ((role == COLON or role == SPACED) and line.depth)
@@ -1949,7 +1952,7 @@ cdef inline void start_line(
 ) noexcept nogil:
     line.text = text
     line.length = length
-    line.at = line.depth = line.last = line.last_end = line.end = 0
+    line.at = line.depth = line.outermost = line.last = line.last_end = line.end = 0
     line.plain = line.inside = line.checked_end = line.hex_end = line.keyed = 0
     line.message_end = line.nested_end = line.list_end = line.assigned_end = 0
     line.optional = line.within = line.method = line.version = 0
@@ -1959,6 +1962,14 @@ cdef inline void start_line(
     line.blank = line.number = line.requested = False
     line.single.looked = line.double.looked = 1
     line.single.at = line.double.at = 0
+
+
+cdef inline bint never_closed(const Line* line) noexcept nogil:
+    """Return whether the last outermost bracket of a line that has ended is round and not closed.
+
+    Then no piece behind it is nested.
+    """
+    return line.depth and line.text[line.outermost] == c"("
 
 
 cdef inline bint take_inside(Line* line, const Tables* tables, Piece* piece) noexcept nogil:

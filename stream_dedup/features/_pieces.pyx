@@ -28,6 +28,8 @@ def pieces(bytes text not None):
             piece.start, piece.end, variable, piece.assigned and not variable,
             piece.nested and not variable, piece.absent,
         ))
+    if never_closed(&line):
+        return [each[:4] + (each[4] and each[0] < line.outermost,) + each[5:] for each in found]
     return found
 
 

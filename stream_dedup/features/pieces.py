@@ -244,7 +244,8 @@ class Piece(NamedTuple):
         end: where it ends.
         variable: whether it is a variable.
         assigned: whether it is the value of a key, outside brackets.
-        nested: whether it is in brackets, and not in a message in quotes.
+        nested: whether it is in brackets, and not in a message in quotes. A round bracket that is
+            never closed is none.
         absent: whether it stands for a value that is not there, or for what a client has chosen;
             what it says is no outcome.
     """
@@ -294,6 +295,7 @@ class _Scanner:
         self._pieces: list[Piece] = []
         self._role = _OTHER
         self._depth = 0
+        self._outermost = 0  # where the last bracket is that is in no other one
         self._keyed = 0  # of the innermost 64 brackets, a bit each: whether a key comes before it
         self._last = (-1, -1)  # the last token that was in no value's string
         self._end = -1  # the last token's end, if nothing but a gap follows it
@@ -317,6 +319,11 @@ class _Scanner:
         text, at = self._text, 0
         while at < len(text):
             at = self._gap(at) if text[at] in STRUCTURE_DELIMITERS else self._token(at)
+        if self._depth and text[self._outermost : self._outermost + 1] == b"(":
+            return [
+                each._replace(nested=each.nested and each.start < self._outermost)
+                for each in self._pieces
+            ]
         return self._pieces
 
     # ---------------------------------------------------------------- between tokens
@@ -347,6 +354,8 @@ class _Scanner:
         elif byte in _OPENING:
             if at == self._optional and self._inside < 0:
                 self._inside = self._depth
+            if not self._depth:
+                self._outermost = at
             self._open(role)
             if byte == b"[" and (end := self._end_of_thread(at)):
                 self._role = _OTHER

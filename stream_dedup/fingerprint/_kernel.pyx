@@ -73,6 +73,7 @@ from stream_dedup.features._pieces cimport (
     is_word_byte,
     may_have_escapes,
     names_itself,
+    never_closed,
     next_piece,
     set_words,
     start_line,
@@ -1022,6 +1023,7 @@ cdef class Kernel:
         cdef int matters
         cdef uint8_t gap
         cdef size_t first = tokens.count, variant_first = variant.count, variant_count
+        cdef size_t outermost = 0, behind = first  # the outermost bracket, and its first token
         cdef uint64_t seen[8]
         cdef uint64_t again = 0
         cdef bint joined = False, of_kind
@@ -1089,6 +1091,11 @@ cdef class Kernel:
                 identity = sip(text + start, size, &self.secret)
                 if work.full:
                     votes = murmur(text + start, size, self.seed)
+                if line.outermost != outermost:
+                    outermost = line.outermost
+                    behind = tokens.count
+                elif behind > tokens.count:  # names were joined
+                    behind = tokens.count
                 push(tokens, identity, votes, part, self.weight_of(identity), False)
                 tokens.at[tokens.count - 1].gap = gap
                 tokens.at[tokens.count - 1].protected = word != NULL
@@ -1118,6 +1125,10 @@ cdef class Kernel:
                 while variant_count > variant_first and work.token_of.at[variant_count - 1] >= tokens.count:
                     variant_count -= 1
                     work.token_of.at[variant_count] = tokens.count - 1
+        if never_closed(&line) and line.outermost == outermost:
+            while behind < tokens.count:
+                tokens.at[behind].running = not tokens.at[behind].variable
+                behind += 1
         if tokens.count == first + 1 and tokens.at[first].variable:
             self.take_names(part, tokens, work.full)
             return 0

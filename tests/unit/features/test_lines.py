@@ -548,6 +548,9 @@ def test_repeats_do_not_make_a_line_one_of_many_words() -> None:
         (b"created Order(note (by van), id) at noon", [b"note", b"by", b"van", b"id"]),
         (b'{"msg": "took a box", "k": {"n": 1}} now', [b"msg", b"k", b"n"]),
         (b"f(msg='took a box', k='a b', n=1) now", [b"msg", b"k", b"n"]),
+        (b"took (a box) and (never [closed] it", [b"a", b"box"]),
+        (b"(took [a box] home", []),
+        (b"took [a box (and) more", [b"a", b"box", b"and", b"more"]),
     ],
 )
 def test_words_in_brackets_are_nested(line: bytes, nested: list[bytes]) -> None:
