@@ -24,10 +24,10 @@ from starlette.types import ASGIApp
 from stream_dedup.errors import RuleConflict, RuleError, RulesChanged, StreamDedupError
 from stream_dedup.ui.routes.answers import Answers
 from stream_dedup.ui.routes.api import Api
-from stream_dedup.ui.routes.changes import RuleChanges
 from stream_dedup.ui.routes.pages import Pages
 from stream_dedup.ui.routes.rendering import Templates
 from stream_dedup.ui.routes.requests import json_response
+from stream_dedup.ui.routes.rule_changes import RuleChanges
 from stream_dedup.ui.routes.rules import RulePages
 from stream_dedup.ui.routes.signing_in import SignIn
 from stream_dedup.ui.routes.static import StaticFiles

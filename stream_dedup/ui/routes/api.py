@@ -14,7 +14,6 @@ from stream_dedup.ui.comparing import Chosen
 from stream_dedup.ui.deciding import NewRule, NewUndo
 from stream_dedup.ui.patterns import Query
 from stream_dedup.ui.routes.answers import Answers
-from stream_dedup.ui.routes.changes import RuleChanges
 from stream_dedup.ui.routes.requests import (
     chosen,
     identity_of,
@@ -23,6 +22,7 @@ from stream_dedup.ui.routes.requests import (
     read_change,
     read_json,
 )
+from stream_dedup.ui.routes.rule_changes import RuleChanges
 from stream_dedup.ui.views.patterns import count_list
 from stream_dedup.ui.views.rules import audit_list, rule_list, rule_of
 from stream_dedup.ui.views.sources import source_state

@@ -15,9 +15,9 @@ from stream_dedup.errors import StreamDedupError
 from stream_dedup.ui.comparing import Chosen
 from stream_dedup.ui.patterns import Query
 from stream_dedup.ui.routes.answers import Answers
-from stream_dedup.ui.routes.changes import RuleChanges
 from stream_dedup.ui.routes.rendering import Templates
 from stream_dedup.ui.routes.requests import chosen, html_response, identity_of, read_form
+from stream_dedup.ui.routes.rule_changes import RuleChanges
 from stream_dedup.ui.views.pairs import NeighbourList, aligned
 from stream_dedup.ui.views.patterns import pattern_of
 from stream_dedup.ui.views.rules import rule_of

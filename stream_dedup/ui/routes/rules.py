@@ -12,7 +12,6 @@ from stream_dedup.errors import RuleConflict, StreamDedupError
 from stream_dedup.rules.model import PatternRule
 from stream_dedup.ui.deciding import NewRule, NewUndo
 from stream_dedup.ui.routes.answers import Answers
-from stream_dedup.ui.routes.changes import RuleChanges
 from stream_dedup.ui.routes.rendering import Templates
 from stream_dedup.ui.routes.requests import (
     converted,
@@ -22,6 +21,7 @@ from stream_dedup.ui.routes.requests import (
     read_fields,
     read_form,
 )
+from stream_dedup.ui.routes.rule_changes import RuleChanges
 from stream_dedup.ui.sources import Source
 from stream_dedup.ui.views.rules import audit_list, rule_list, rule_of
 
