@@ -64,7 +64,7 @@ def plan(context: click.Context, kind: str, k: int, width: str, capacity: int, b
     cluster.
 
     The last line says how many clusters of one group a single Redis node opens in a second, and how
-    many nodes open twice as many (docs/giant-domain.md).
+    many nodes open twice as many (docs/sharding-by-fingerprint.md).
 
     \b
     stream-dedup plan --k 3 --capacity 1000000

@@ -74,7 +74,8 @@ class IndexConfig(Section):
     shard_by: Literal["group", "fingerprint"] = "group"
     """How events are assigned to shards. group: all events of a group to one shard. fingerprint:
     each event by its fingerprint, so all nodes share the work of one large group, which costs more
-    in all. Fixed when the namespace is created; docs/giant-domain.md says when to use it."""
+    in all. Fixed when the namespace is created. docs/sharding-by-fingerprint.md says when to use
+    it."""
     near_cache_size: Annotated[int, Field(ge=0)] = 200_000
     """Size of each of the two halves of the near cache: a worker remembers up to twice this many
     exact hashes, some 440 bytes each, and does not ask Redis about them. 0: no near cache."""

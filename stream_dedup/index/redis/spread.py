@@ -1,8 +1,8 @@
 """The spread index over a Redis Cluster: clusters of one group on many nodes, found and opened.
 
-`docs/giant-domain.md` describes the protocol; `index.spread` is its caller, and ``steps.lua`` the
-node, one for each shard of a namespace. A shard has its own hash tag, so it lies on one node of
-the cluster, and each call is for one shard.
+`docs/sharding-by-fingerprint.md` describes the protocol; `index.spread` is its caller, and
+``steps.lua`` the node, one for each shard of a namespace. A shard has its own hash tag, so it lies
+on one node of the cluster, and each call is for one shard.
 
 A round sends each shard one call, all at the same time, with as many of the requests for it as a
 call's work allows; what is left goes with the next round. If all that is left waits for other

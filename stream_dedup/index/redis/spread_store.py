@@ -2,9 +2,9 @@
 
 Theory of operation
 -------------------
-`spread` finds and opens clusters; `docs/giant-domain.md` describes the protocol. All else is as in
-the ordinary index: shards close their clusters and emit summaries by themselves, with the same
-scripts. What differs:
+`spread` finds and opens clusters; `docs/sharding-by-fingerprint.md` describes the protocol. All
+else is as in the ordinary index: shards close their clusters and emit summaries by themselves, with
+the same scripts. What differs:
 
 Commits: an event that is decided again may go to another shard, so a commit is made on all shards
 or on none (`index.spread.counting`). Each partition has a home, which decides. The other shards

@@ -3,7 +3,7 @@
 One shard is the partition's *home*. The others that hold clusters of the commit keep their part
 aside (`Prepare`) and hold its clusters open. The home counts its own part and decides in one step
 (`Decide`); then the others count what they keep (`Finish`), or drop it (`Drop`).
-`docs/giant-domain.md` says why one ``record`` on each shard is not enough.
+`docs/sharding-by-fingerprint.md` says why one ``record`` on each shard is not enough.
 
 An owner that dies leaves what is prepared. Whoever finds it asks the home whether the attempt was
 decided (`Settle`): if it was not, it never will be.

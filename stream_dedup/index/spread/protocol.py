@@ -19,7 +19,7 @@ same again; except `Begin`, which takes another ticket each time::
                                   │  gone: the next one, or 5
                                   └──► 7 Remove, Add ──► 8 Withdraw
 
-`docs/giant-domain.md` has the proof, and what a crash between any two steps leaves.
+`docs/sharding-by-fingerprint.md` has the proof, and what a crash between any two steps leaves.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 #!lua
 -- Carry out requests of the spread index at this shard, in order, each an atomic step of its own; see
--- docs/giant-domain.md. tests/unit/index/spread/node.py is the same in Python.
+-- docs/sharding-by-fingerprint.md. tests/unit/index/spread/node.py is the same in Python.
 -- KEYS  meta, begun, expiry, recency, due, garbage, gone, held; then the keys of each request, in order: of STEP_BEGIN the cluster, its intent and the
 --       slice of the exact hash; of STEP_JUDGE, STEP_JUDGE_EQUAL and STEP_OPEN the cluster and its intent; of
 --       STEP_JOIN and STEP_JOIN_NAMED the cluster; of STEP_WITHDRAW the intent; of the others the slice
