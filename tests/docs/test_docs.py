@@ -40,6 +40,8 @@ from stream_dedup.io.decoder import TEXT_FIELDS
 
 PAGES = pages()
 RECIPES = (ROOT / "docs" / "recipes.md").read_text("utf-8")
+RECIPE_KEYS = (ROOT / "docs" / "recipe-keys.md").read_text("utf-8")
+LOG_LINES = (ROOT / "docs" / "log-lines.md").read_text("utf-8")
 CODE = re.compile(r"`([^`]+)`")
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -173,7 +175,7 @@ def keys(section: type[msgspec.Struct], prefix: str = "") -> list[tuple[str, obj
 
 @pytest.mark.parametrize(("key", "default"), keys(Recipe), ids=str)
 def test_every_recipe_key_is_in_the_reference_with_its_default(key: str, default: object) -> None:
-    row = re.search(rf"^\| `{re.escape(key)}` \|(.*)\|$", RECIPES, re.MULTILINE)
+    row = re.search(rf"^\| `{re.escape(key)}` \|(.*)\|$", RECIPE_KEYS, re.MULTILINE)
     assert row is not None
     cell = re.split(r"(?<!\\)\|", row[1])[1].strip()
     if default is msgspec.NODEFAULT:
@@ -186,13 +188,13 @@ def test_every_recipe_key_is_in_the_reference_with_its_default(key: str, default
 def test_the_reference_has_no_unknown_recipe_key() -> None:
     known = {key for key, _ in keys(Recipe)}
     sections = "|".join(field.name for field in msgspec.structs.fields(Recipe))
-    written = re.findall(rf"^\| `((?:{sections})\.[a-z_.]+)` \|", RECIPES, re.MULTILINE)
+    written = re.findall(rf"^\| `((?:{sections})\.[a-z_.]+)` \|", RECIPE_KEYS, re.MULTILINE)
     assert set(written) - known == set()
 
 
 @pytest.mark.parametrize("name", NAMED)
 def test_every_mask_in_the_reference_matches_its_examples(name: str) -> None:
-    row = re.search(rf"^\| `{name}` \| (`.*`) \|$", RECIPES, re.MULTILINE)
+    row = re.search(rf"^\| `{name}` \| (`.*`) \|$", RECIPE_KEYS, re.MULTILINE)
     assert row is not None
     for example in CODE.findall(row[1]):
         match = compile_pattern(NAMED[name]).search(f"at {example} it".encode())
@@ -201,7 +203,7 @@ def test_every_mask_in_the_reference_matches_its_examples(name: str) -> None:
 
 
 def test_the_disguises_on_the_page_fold_to_what_it_says() -> None:
-    section = RECIPES.partition("\n## Look-alikes\n")[2].partition("\n## ")[0]
+    section = RECIPE_KEYS.partition("\n## Look-alikes\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| [^|]+ \| `([^`]+)` \| `([^`]+)` \|$", section, re.MULTILINE)
     texts = [html.unescape(text).encode() for text, _ in rows]
 
@@ -217,7 +219,7 @@ def test_every_shipped_recipe_is_listed_with_its_digest(name: str) -> None:
 
 def test_fields_beside_the_text_of_json_events_are_listed() -> None:
     heading = "\n### Levels and outcomes beside the text of a JSON event\n"
-    section = RECIPES.partition(heading)[2].partition("\n## ")[0]
+    section = LOG_LINES.partition(heading)[2].partition("\n## ")[0]
     fields = (LEVEL_FIELDS, WORD_FIELDS, STATUS_FIELDS, EXIT_FIELDS, TRACE_FIELDS)
     lists = re.findall(
         r"^- \*\*[^:]*:(.*?)(?:\sthat\s+holds|,\s+if\s+they)", section, re.MULTILINE | re.DOTALL
@@ -233,7 +235,7 @@ def test_fields_beside_the_text_of_json_events_are_listed() -> None:
     assert CODE.findall(around[1]) == list(PARENTS)
 
 
-@pytest.mark.parametrize("page", ["docs/recipes.md", "docs/how-to/pipe.md"])
+@pytest.mark.parametrize("page", ["docs/recipe-keys.md", "docs/how-to/pipe.md"])
 def test_fields_that_hold_the_text_are_listed(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     assert re.search(r",\s".join(f"`{name}`" for name in TEXT_FIELDS), text)
