@@ -1087,6 +1087,38 @@ cdef inline size_t end_of_thread(const Line* line, const Tables* tables, size_t 
     return end
 
 
+cdef inline size_t end_of_line(const Line* line, size_t at) noexcept nogil:
+    """Return where the line ends that a place is in, without white space at its end."""
+    cdef const uint8_t* newline = <const uint8_t*>memchr(line.text + at, c"\n", line.length - at)
+    cdef size_t end = line.length if newline == NULL else <size_t>(newline - line.text)
+    while end and is_blank(line.text[end - 1]):
+        end -= 1
+    return end
+
+
+cdef inline bint is_named(const Line* line, size_t end, const char* name, size_t size) noexcept nogil:
+    """Return whether a name ends at a place, and white space or nothing is before it."""
+    return end >= size and memcmp(line.text + end - size, name, size) == 0 and (
+        end == size or is_blank(line.text[end - size - 1])
+    )
+
+
+cdef inline size_t end_of_sudo(const Line* line, size_t at) noexcept nogil:
+    """Return where the command ends that sudo has run and that is behind a "="; 0 if none is."""
+    if at + 1 == line.length or line.text[at + 1] != c"/" or not is_named(line, at, "COMMAND", 7):
+        return 0
+    return end_of_line(line, at)
+
+
+cdef inline size_t end_of_cron(const Line* line, size_t at) noexcept nogil:
+    """Return where the brackets close of a command that cron has run; 0 if these are others."""
+    cdef size_t end
+    if not (is_named(line, at, "CMD ", 4) or is_named(line, at, "CMDEND ", 7)):
+        return 0
+    end = end_of_line(line, at) - 1
+    return end if end > at + 1 and line.text[end] == c")" else 0
+
+
 cdef inline bint is_behind_clock(const uint8_t* text, size_t start) noexcept nogil:
     """Return whether a time of the day is directly before a token."""
     cdef size_t at = start, i
@@ -1175,7 +1207,7 @@ cdef inline bint take_angle(
 
 cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexcept nogil:
     """Take one delimiter; return whether it gave a piece: an empty value, or a string's begin."""
-    cdef size_t at = line.at, thread
+    cdef size_t at = line.at, chosen = 0
     cdef uint8_t byte = line.text[at]
     cdef int kind = tables.gaps[byte]
     cdef Role role = line.role
@@ -1209,13 +1241,9 @@ cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexce
         line.depth += 1
         line.role = OPENED
         if byte == c"[":
-            thread = end_of_thread(line, tables, at)
-            if thread:
-                put_chosen(line, tables, at + 1, thread, piece)
-                line.at = thread
-                line.role = OTHER
-                line.end = 0
-                return True
+            chosen = end_of_thread(line, tables, at)
+        elif byte == c"(" and line.depth == 1:
+            chosen = end_of_cron(line, at)
     elif kind == CLOSING:
         empty = (role == ASSIGNED and line.depth) or (role == OPENED and line.keyed & 1)
         if line.depth:
@@ -1225,6 +1253,8 @@ cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexce
                 line.within = 0
     elif kind == EQUALS:
         line.role = ASSIGNED
+        if not line.depth:
+            chosen = end_of_sudo(line, at)
     elif kind == COMMA:
         empty = role == ASSIGNED and line.depth
         line.role = ITEM
@@ -1236,6 +1266,12 @@ cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexce
             line.role = ASSIGNED
             if line.text[at - 1] == c"=":
                 return take_angle(line, tables, at, piece)
+    if chosen:
+        put_chosen(line, tables, at + 1, chosen, piece)
+        line.at = chosen
+        line.role = OTHER
+        line.end = 0
+        return True
     if empty:
         piece.start = piece.end = at
         piece.held = 0

@@ -51,7 +51,10 @@ to the classes of `tokens`, a token is variable if it
 18. is a media type: ``text/html``; or an identifier of letters alone: 14 or more of both cases,
     with five or more changes from a small letter to a capital, two capitals side by side, and runs
     of small letters of less than 2.5 on average (``sPcjGvUEEbbLIeyA``), but no name of an
-    exception.
+    exception;
+19. is a command that sudo or cron has run: outside brackets, behind ``COMMAND=`` and up to the end
+    of the line, if a slash is first; or in the brackets behind ``CMD`` or ``CMDEND`` that close
+    where the line ends. What it says is no outcome.
 
 An *absent* value is a value: one of `ABSENT` in a place of class 10 is a variable and no outcome,
 so ``{"rack": null}`` reads as ``{"rack": "eu"}``. In other places, as in ``error: null``, it says
@@ -229,6 +232,8 @@ _CLOCK = re.compile(rb"[0-9]:[0-9]{2}")
 _SIMPLE_NAME = re.compile(rb"(?=[A-Z][A-Z0-9_$]{0,80}[a-z])[A-Z][A-Za-z0-9_$]{0,80}+ +[:-] ")
 _SENTENCE_BEHIND = re.compile(rb'": (?!(?:true|false|null)(?![A-Za-z]))[A-Za-z]')
 _STATUS_BEHIND = re.compile(rb'" [1-5][0-9]{2}(?![^%b])' % SPACES)
+_SUDO = re.compile(rb"(?<![^%b])COMMAND=(?=/)" % SPACES)
+_CRON = re.compile(rb"(?:(?<![^%b])CMD|(?<![^%b])CMDEND) \(" % (SPACES, SPACES))
 _SPACE_BYTES = tuple(SPACES[i : i + 1] for i in range(len(SPACES)))
 
 # What the text since the last token, or since a string, says of the next token.
@@ -342,6 +347,9 @@ class _Scanner:
         self._role = _OTHER
         if byte == b"=":
             self._role = _ASSIGNED
+            if not self._depth and (end := _end_of_sudo(text, at)):
+                self._role = _OTHER
+                return self._take_chosen(at + 1, end)
         elif byte == b":":
             if role == _QUOTED:
                 self._role = _JSON
@@ -357,7 +365,12 @@ class _Scanner:
             if not self._depth:
                 self._outermost = at
             self._open(role)
-            if byte == b"[" and (end := self._end_of_thread(at)):
+            end = 0
+            if byte == b"[":
+                end = self._end_of_thread(at)
+            elif byte == b"(" and self._depth == 1:
+                end = _end_of_cron(text, at)
+            if end:
                 self._role = _OTHER
                 return self._take_chosen(at + 1, end)
         elif byte in _CLOSING:
@@ -805,6 +818,28 @@ def _mark_behind(text: bytes, at: int) -> int:
 
 def _is_level(word: bytes) -> bool:
     return word.lower().decode("latin-1") in LEVELS
+
+
+def _end_of_sudo(text: bytes, at: int) -> int:
+    """Return where the command ends that sudo has run and that is behind a "="; 0 if none is."""
+    begin = at - len(b"COMMAND")
+    return _end_of_line(text, at) if begin >= 0 and _SUDO.match(text, begin) else 0
+
+
+def _end_of_cron(text: bytes, at: int) -> int:
+    """Return where the brackets close of a command that cron has run; 0 if these are others."""
+    for name in (b"CMD ", b"CMDEND "):
+        begin = at - len(name)
+        if begin >= 0 and _CRON.match(text, begin):
+            end = _end_of_line(text, at) - 1
+            return end if end > at + 1 and text[end : end + 1] == b")" else 0
+    return 0
+
+
+def _end_of_line(text: bytes, at: int) -> int:
+    """Return where the line ends that a place is in, without white space at its end."""
+    end = text.find(b"\n", at)
+    return len(text[: end if end >= 0 else len(text)].rstrip(SPACES))
 
 
 def _end_of_brackets(text: bytes, at: int) -> int:
