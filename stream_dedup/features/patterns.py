@@ -27,6 +27,7 @@ from stream_dedup.features.outcome_fields import (
     split,
     takes_outcomes,
 )
+from stream_dedup.features.pieces import begins_command
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, SUBSTITUTE, UNITS, Token, splitter
@@ -282,7 +283,9 @@ class Patterns:
                             yield Piece(text[start:end])
                         at = end
                 run = text[at : token.end]
-                yield Piece(self._between(_PHRASE.sub(_ONE_NAME, run)), run)
+                is_command = begins_command(text, at)
+                name = b"<*>" if is_command else self._between(_PHRASE.sub(_ONE_NAME, run))
+                yield Piece(name, run)
             at = max(token.end, token.until)
         yield Piece(text[at:])
 
@@ -297,6 +300,10 @@ class Patterns:
     def named(self, run: bytes) -> bytes:
         """Name each variable of a run; equal names in the same brackets are shown once."""
         return self._named(run)
+
+    def named_in(self, text: bytes, start: int, end: int) -> bytes:
+        """As `named`, of a run in a text: what is before it may say what it is."""
+        return b"<*>" if begins_command(text, start) else self._named(text[start:end])
 
     def _name(self, run: bytes) -> bytes:
         text = run if SUBSTITUTE in run else self._namer.rename(_PHRASE.sub(_ONE_NAME, run))

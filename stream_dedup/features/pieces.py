@@ -820,6 +820,11 @@ def _is_level(word: bytes) -> bool:
     return word.lower().decode("latin-1") in LEVELS
 
 
+def begins_command(text: bytes, at: int) -> bool:
+    """Return whether a command that sudo or cron has run begins at a place."""
+    return at > 0 and (_end_of_sudo(text, at - 1) or _end_of_cron(text, at - 1)) > 0
+
+
 def _end_of_sudo(text: bytes, at: int) -> int:
     """Return where the command ends that sudo has run and that is behind a "="; 0 if none is."""
     begin = at - len(b"COMMAND")

@@ -103,7 +103,7 @@ class SlotReader:
             start, end = max(at, runs[0][0]), max(span[1] for span in runs)
             pieces[-1] = first[at:start]
             pieces.append(b"")
-            names.append(self._name(first[start:end], learned=any(text for _, _, text in runs)))
+            names.append(self._name(first, start, end, learned=any(text for _, _, text in runs)))
             order.append(None)
             at = end
         pieces[-1] = first[at:]
@@ -143,8 +143,10 @@ class SlotReader:
         """
         return self.slots(event, varied).parameters(event)
 
-    def _name(self, run: bytes, *, learned: bool) -> str:
-        return "<*>" if learned or not run else readable(self._patterns.named(run), MAX_VALUE)
+    def _name(self, text: bytes, start: int, end: int, *, learned: bool) -> str:
+        if learned or start == end:
+            return "<*>"
+        return readable(self._patterns.named_in(text, start, end), MAX_VALUE)
 
 
 class Slots:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.features.patterns import MAX_PATTERN, Patterns, readable
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
+from stream_dedup.features.values import SlotReader
 from tests.strategies import documents, plain_words, recipes, texts
 
 LOGS = Patterns(load_recipe("logs"))
@@ -199,6 +202,24 @@ def test_a_learned_word_without_letters_varies_in_one_place() -> None:
 
 
 AGENT = b"Mozilla/5.0 (X11; Linux x86_64; rv:109.0) Gecko/20100101 Firefox/117.0"
+
+
+@pytest.mark.parametrize(
+    ("line", "pattern", "values"),
+    [
+        (
+            b"PWD=/a ; COMMAND=/bin/ls -l /b 7",
+            "PWD=<path> ; COMMAND=<*>",
+            ["/a", "/bin/ls -l /b 7"],
+        ),
+        (b"(root) CMD (cd / && (ls a 7))", "(root) CMD (<*>)", ["cd / && (ls a 7)"]),
+    ],
+)
+def test_a_command_has_one_name(line: bytes, pattern: str, values: list[str]) -> None:
+    assert LOGS.pattern(line) == pattern
+    slots = SlotReader(load_recipe("logs")).slots(line)
+    assert list(slots.names) == re.findall("<.*?>", pattern)
+    assert [value.decode() for value in slots.values(line) or []] == values
 
 
 @pytest.mark.parametrize(
