@@ -145,6 +145,9 @@ cdef enum:
     MOST_WORDS = 48
     REPEATED = 64
     LEAST_AROUND = 2
+    WORDS_BITS = 6
+    COUNTED_STEP = 2
+    MOST_COUNTED = 6
     VALUE_BITS = 23
     BANDS = 16
     ROWS = 3
@@ -544,7 +547,9 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
     shape = finish((shape + gaps) * KEY_BASE + count)
     shape = shape & ~GAPS | gaps & GAPS
     slots.at[slots.count] = key_of(head[count], count, least, NO_WORD)
-    slots.at[slots.count + 1] = count | shape << 8
+    slots.at[slots.count + 1] = (
+        count | min(counting, MOST_COUNTED) // COUNTED_STEP << WORDS_BITS | shape << 8
+    )
     slots.count += 2
     if count == LEAST_AROUND:
         for i in range(2):
@@ -2049,11 +2054,13 @@ cdef double similarity(
 
 _OURS = (
     SKETCH, MAX_WORD, MAX_KEY, MAX_WORDS, MOST_WORDS, REPEATED, LEAST_AROUND, VALUE_BITS,
+    WORDS_BITS, COUNTED_STEP, MOST_COUNTED,
     BANDS, ROWS, KEY_BYTES, BAND_BYTES, BAND_SKETCH,
 )
 _THEIRS = (
     SKETCH_SIZE, MAX_WORD_BYTES, MAX_KEY_BYTES, pieces.MAX_WORDS,
     one_off.MAX_WORDS, one_off.REPEATED, one_off.LEAST_AROUND, one_off.VALUE_BITS,
+    one_off.WORDS_BITS, one_off.COUNTED_STEP, one_off.MOST_COUNTED,
     bands.BANDS, bands.ROWS, bands.KEY_BYTES, bands.BITS // 8, sketches.SKETCH,
 )
 if _OURS != _THEIRS or MAX_VOTES >> PLANES:

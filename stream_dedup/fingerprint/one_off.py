@@ -82,6 +82,15 @@ GAP_BITS = VALUE_BITS
 ALL_GAPS = (1 << GAP_BITS) - 1
 """Placeholders everywhere."""
 
+WORDS_BITS = 6
+"""Of how many words a pattern has: `MAX_WORDS` at most."""
+
+COUNTED_STEP = 2
+"""How many of a pattern's words count is known in steps of so many, rounded down."""
+
+MOST_COUNTED = 6
+"""And no more than so many: with the step, two bits, as there is room for no more."""
+
 _BYTE = 0xFF
 
 
@@ -94,12 +103,15 @@ class Keys(NamedTuple):
         slots: in order.
         shape: of what two patterns have in common that differ in words with a slot alone: the
             number of words, where placeholders are, and the words without a slot; 56 bits.
+        counted: how many words count, as `WordSlot.around` says; a multiple of `COUNTED_STEP`,
+            `MOST_COUNTED` at most.
     """
 
     own: int
     words: int
     slots: list[WordSlot]
     shape: int = 0
+    counted: int = 0
 
     @property
     def gaps(self) -> int:
@@ -165,6 +177,7 @@ def pattern_keys(
         shape = shape * KEY_BASE + (each if protected[number] else 0)
     shape = mix(((shape + gaps) * KEY_BASE + count) & MASK64) & (1 << SHAPE_BITS) - 1
     shape = shape & ~ALL_GAPS | gaps & ALL_GAPS
+    counted = min(uncounted.count(False) // COUNTED_STEP * COUNTED_STEP, MOST_COUNTED)
 
     slots: list[WordSlot] = []
 
@@ -192,7 +205,7 @@ def pattern_keys(
             if not (protected[number] or uncounted[other] or (weak and weak[other])):
                 key, low = sequence_key((hashes[other], gaps)), low_bits(each, number)
                 slots.append(WordSlot(key, number, 1, low, bool(assigned[number])))
-        return Keys(sequence_key(hashes), count, slots, shape)
+        return Keys(sequence_key(hashes), count, slots, shape, counted)
     for number, each in enumerate(hashes):
         if not protected[number]:
             add(number, {number}, each)
@@ -204,12 +217,13 @@ def pattern_keys(
         places = {place for place, is_value in enumerate(assigned) if is_value}
         values = [hashes[place] for place in sorted(places)]
         add(ASSIGNED, places, sequence_key(values))
-    return Keys(sequence_key(hashes), count, slots, shape)
+    return Keys(sequence_key(hashes), count, slots, shape, counted)
 
 
 def pack(keys: Keys) -> bytes:
     """Pack keys as the kernel returns them: 64-bit numbers in native byte order."""
-    numbers = array("Q", [keys.own, keys.words | keys.shape << 8])
+    words = keys.words | keys.counted // COUNTED_STEP << WORDS_BITS
+    numbers = array("Q", [keys.own, words | keys.shape << 8])
     for key, number, around, value, assigned in keys.slots:
         numbers.extend((key, number | around << 8 | assigned << 16 | value << 32))
     return numbers.tobytes()
@@ -219,12 +233,17 @@ def unpack(packed: bytes) -> Keys:
     """Unpack what `pack` packs."""
     numbers = array("Q", packed)
     slots = [word_slot(numbers, index) for index in range(len(slot_keys(numbers)))]
-    return Keys(numbers[0], word_count(numbers), slots, shape_of(numbers))
+    return Keys(numbers[0], word_count(numbers), slots, shape_of(numbers), counted_of(numbers))
 
 
 def word_count(numbers: array[int]) -> int:
     """Return how many words a pattern has, out of an array of what `pack` packs."""
-    return numbers[1] & _BYTE
+    return numbers[1] & (1 << WORDS_BITS) - 1
+
+
+def counted_of(numbers: array[int]) -> int:
+    """Return how many words of a pattern count, as `Keys.counted`, likewise."""
+    return ((numbers[1] & _BYTE) >> WORDS_BITS) * COUNTED_STEP
 
 
 def shape_of(numbers: array[int]) -> int:

@@ -26,6 +26,7 @@ from stream_dedup.features.outcome_fields import OutcomeFields
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.combinations import LEAST_LEFT
 from stream_dedup.fingerprint.kernel import Fingerprints
+from stream_dedup.fingerprint.one_off import WORDS_BITS
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.groups import with_variant
 from stream_dedup.index.memory import run
@@ -296,13 +297,15 @@ def _word_keys(one_offs: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """Return the keys of the words of lines, one line after the other, and where each line ends.
 
     Of what `one_off.pack` packs every second number is a key, and the second one has the number of
-    words and the shape. The shape is a key where words may vary together: more than `LEAST_LEFT`.
+    words and the shape. These are a key where words may vary together: more than `LEAST_LEFT`. How
+    many words count is left out, as words that vary need not count alike.
     """
-    numbers = np.frombuffer(b"".join(one_offs), np.int64)
+    numbers = np.frombuffer(b"".join(one_offs), np.int64).copy()
     sizes = np.array([len(each) // numbers.itemsize for each in one_offs], np.int64)
     is_key = np.arange(len(numbers)) % 2 == 0
     lines = np.flatnonzero(sizes)
     shapes = (np.cumsum(sizes) - sizes)[lines] + 1
+    numbers[shapes] &= ~0xFF | (1 << WORDS_BITS) - 1
     may_vary = (numbers[shapes] & 0xFF) > LEAST_LEFT
     is_key[shapes[may_vary]] = True
     counts = sizes // 2

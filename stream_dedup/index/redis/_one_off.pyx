@@ -21,7 +21,9 @@ cdef enum:
     MOST = 512  # keys of a pattern, and of a cluster (`learning.MAX_POSTING_LISTS`)
     ANCHORS = 3
     FIELD_BYTES = 4 + KEY_BYTES
-    PATTERN_BYTES = 6
+    PATTERN_BYTES = 7
+    WORDS_BITS = 6
+    COUNTED_STEP = 2
     LISTS_BYTES = KEY_BYTES + ANCHORS * FIELD_BYTES
     DIGITS = 20
     SLICE_BYTES = 2 + DIGITS
@@ -38,6 +40,7 @@ assert _layouts.PATTERN.struct.size == PATTERN_BYTES
 assert _layouts.LISTS.struct.size == LISTS_BYTES
 assert _layouts.PATTERN_KEY.struct.size == PATTERN_KEY_BYTES
 assert _learning.MAX_POSTING_LISTS == MOST
+assert (_one_off.WORDS_BITS, _one_off.COUNTED_STEP) == (WORDS_BITS, COUNTED_STEP)
 
 cdef uint64_t GROUP_FACTOR = _layouts.GROUP_FACTOR
 cdef uint8_t OWN = _learning.OWN, FIRST_NUMBER = _layouts.FIRST_NUMBER
@@ -105,13 +108,15 @@ cdef char* put_pattern(
         if not take(taken, mask, keys[place]):
             plain = False
     memcpy(&words, one_off + 8, 8)
-    head[0], head[1], head[2], head[3] = <char>words, plain, 0, <char>count
+    head[0] = <char>(words & (1 << WORDS_BITS) - 1)
+    head[1] = <char>((words & 0xFF) >> WORDS_BITS) * COUNTED_STEP
+    head[2], head[3], head[4] = plain, 0, <char>count
     for place in range(count):
         for other in range(place):
             if slices[other] == slices[place]:
                 break
         else:
-            head[2] += 1
+            head[3] += 1
             to = put_digits(to, slices[place])
             counted = to
             to += 1
@@ -128,7 +133,7 @@ cdef char* put_pattern(
                     to[0], to[1], to[2] = <char>(about >> 8), <char>(about >> 16 & 1), <char>other
                     to += 3
             counted[0] = <char>in_slice
-    head = put(put(head + 4, to - head - PATTERN_BYTES - LISTS_BYTES, 2), words & SHAPE, 8)
+    head = put(put(head + 5, to - head - PATTERN_BYTES - LISTS_BYTES, 2), words & SHAPE, 8)
     put_lists(head, one_off, count, group, words & SHAPE)
     return to
 

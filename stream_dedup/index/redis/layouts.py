@@ -295,10 +295,10 @@ QUERY = Layout(">", first_us="d", last_us="d", id=f"{ID_BYTES}s", field=f"{EXACT
 """What a query begins with. `QUERY_TEXTS` follow, each behind its length. `tables.entries` packs
 it; see `Row` there."""
 
-PATTERN = Layout(">", words="B", plain="B", slices="B", keys="B", bytes="H")
-"""What the keys of a query's pattern begin with; a query without keys has no words. Plain: no other
-query before has one of its keys, and none occurs twice. `LISTS` follow, and then so many bytes: see
-`one_off`."""
+PATTERN = Layout(">", words="B", counted="B", plain="B", slices="B", keys="B", bytes="H")
+"""What the keys of a query's pattern begin with; a query without keys has no words. Counted:
+`one_off.Keys.counted`. Plain: no other query before has one of its keys, and none occurs twice.
+`LISTS` follow, and then so many bytes: see `index.redis.one_off`."""
 
 LISTS = Layout(">", shape=f"{KEY_BYTES}s", fields=f"{ANCHORS * (GROUP_BYTES + KEY_BYTES)}s")
 """The shape of a pattern, and the fields of the lists of combinations that it may have: see

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 from stream_dedup.clustering.learning import OWN
 from stream_dedup.fingerprint.combinations import list_keys, shape_key
-from stream_dedup.fingerprint.one_off import gaps_of, word_count
+from stream_dedup.fingerprint.one_off import counted_of, gaps_of, word_count
 from stream_dedup.index.redis import layouts
 from stream_dedup.native import native_or
 
@@ -30,7 +30,7 @@ Row = tuple[bytes, int, int]
 cluster that it may open."""
 
 _ALL_64 = (1 << 64) - 1
-_NO_PATTERN = layouts.PATTERN.struct.pack(0, 0, 0, 0, 0) + layouts.LISTS.struct.pack(b"", b"")
+_NO_PATTERN = layouts.PATTERN.struct.pack(0, 0, 0, 0, 0, 0) + layouts.LISTS.struct.pack(b"", b"")
 
 
 def spread_of(group: int) -> int:
@@ -78,7 +78,8 @@ def reference_pack_patterns(rows: Sequence[Row], shift: int) -> bytes:
             digits = b"%d" % number
             parts += (b"%c%b%c" % (len(digits), digits, len(of_slice)), *of_slice)
         rest = b"".join(parts)
-        counts = (word_count(numbers), plain, len(slices), len(keys), len(rest))
+        words = word_count(numbers), counted_of(numbers)
+        counts = (*words, plain, len(slices), len(keys), len(rest))
         shape = shape_key(numbers).to_bytes(8, "big")
         lists = b"".join(head + key.to_bytes(8, "big") for key in list_keys(numbers))
         out += (layouts.PATTERN.struct.pack(*counts), layouts.LISTS.struct.pack(shape, lists), rest)

@@ -19,6 +19,7 @@ from stream_dedup.fingerprint.one_off import (
     pattern_keys,
     unpack,
 )
+from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.siphash import HashKey
 
 hashes = st.integers(0, 2**64 - 1)
@@ -142,6 +143,23 @@ def test_levels_and_dashes_are_no_words_around_another(line: bytes, around: dict
     assert {number: slot.around for number, slot in slots.items()} == around
 
 
+@pytest.mark.parametrize(
+    ("line", "counted"),
+    [
+        (b"INFO - - up", 0),
+        (b"2026 - app - DEBUG - flushing", 2),
+        (b"2026-05-01 10:00:00 INFO Session - Received packet from peer", 4),
+        (b"2026-05-01 10:00:00 INFO Session - Received malformed packet from peer", 6),
+        (b"Received some more malformed packets from the same peer", 6),
+    ],
+)
+def test_of_a_pattern_it_is_known_how_many_words_count(line: bytes, counted: int) -> None:
+    recipe = replace(load_recipe("logs"), match__learn=5)
+    for kernel in (make_kernel, ReferenceKernel):
+        numbers = kernel(recipe, HashKey(b"sixteen secrets!")).scan([line], full=True)
+        assert unpack(numbers.one_off(0)).counted == counted
+
+
 @given(st.lists(hashes, min_size=4, max_size=48, unique=True))
 def test_all_keys_but_two_slots_begin_with_the_same_bits(words: list[int]) -> None:
     keys = pattern_keys(words, [False] * len(words))
@@ -168,7 +186,7 @@ def test_recipes_that_learn_nothing_have_no_keys() -> None:
 
 
 @given(st.lists(hashes, min_size=2, max_size=6), st.lists(st.booleans(), min_size=6, max_size=6))
-def test_packed_keys_unpack(words: list[int], protected: list[bool]) -> None:
-    keys = pattern_keys(words, protected[: len(words)])
+def test_packed_keys_unpack(words: list[int], flags: list[bool]) -> None:
+    keys = pattern_keys(words, flags[: len(words)], uncounted=flags[-len(words) :])
 
     assert unpack(pack(keys)) == keys

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.fingerprint.one_off import Keys, WordSlot, pack, pattern_keys
+from stream_dedup.fingerprint.one_off import (
+    COUNTED_STEP,
+    MOST_COUNTED,
+    Keys,
+    WordSlot,
+    pack,
+    pattern_keys,
+)
 from stream_dedup.index.redis import layouts
 from stream_dedup.index.redis._one_off import pack_patterns
 from stream_dedup.index.redis.one_off import Row, reference_pack_patterns
@@ -28,6 +37,7 @@ keys = st.builds(
         max_size=9,
     ),
     st.integers(0, 2**56 - 1),
+    st.sampled_from(range(0, MOST_COUNTED + 1, COUNTED_STEP)),
 )
 rows = st.lists(
     st.tuples(keys.map(pack) | st.just(b""), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)),
@@ -46,7 +56,7 @@ def plain(words: list[list[int]], groups: list[int]) -> list[bool]:
     some = [(each, group, 5) for each, group in zip(patterns, groups, strict=True)]
     packed, flags = pack_patterns(some, 60), []
     while packed:
-        _, is_plain, _, _, size = layouts.PATTERN.struct.unpack_from(packed)
+        _, _, is_plain, _, _, size = layouts.PATTERN.struct.unpack_from(packed)
         flags.append(bool(is_plain))
         packed = packed[layouts.PATTERN.struct.size + layouts.LISTS.struct.size + size :]
     return flags
@@ -66,6 +76,14 @@ def test_a_pattern_is_plain_if_no_other_has_its_keys(
     words: list[list[int]], groups: list[int], expected: list[bool]
 ) -> None:
     assert expected == plain(words, groups)
+
+
+@pytest.mark.parametrize("pack_all", [pack_patterns, reference_pack_patterns])
+def test_a_pattern_says_how_many_words_count(pack_all: Callable[[list[Row], int], bytes]) -> None:
+    uncounted = [False] * 5 + [True] * 43
+    keys = pack(pattern_keys(range(48), [False] * 48, uncounted=uncounted))
+    words, counted, *_ = layouts.PATTERN.struct.unpack_from(pack_all([(keys, 9, 5)], 60))
+    assert (words, counted) == (48, 4)
 
 
 def test_keys_that_are_cut_off_are_refused() -> None:
