@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from stream_dedup.clustering.learning import (
     LEAST_COMMON,
+    LEAST_COUNTED,
     LEAST_SAME,
-    MANY_COMMON,
+    MANY_COUNTED,
     MAX_POSTINGS,
     may_be_missing,
     wanted_together,
@@ -141,8 +142,8 @@ class _WordMore:
     @property
     def may_be_missing(self) -> bool:
         """Whether they belong together all the same."""
-        number, words = self.slot.number, self.other.words + 1
-        return may_be_missing(number, words, self.other.gaps, beside_gap=self._beside_gap)
+        number, words, counted = self.slot.number, self.other.words + 1, self.slot.around
+        return may_be_missing(number, words, counted, self.other.gaps, beside_gap=self._beside_gap)
 
     @property
     def how(self) -> str:
@@ -161,10 +162,18 @@ class _WordMore:
             return "the last one, and no placeholder replaces it in the other"
         if self._has_placeholder and self._beside_gap:
             return "beside a placeholder that both have, so none replaces it"
-        replaced, least = ("a", LEAST_COMMON) if self._has_placeholder else ("no", MANY_COMMON)
+        replaced, least, counted = "no", MANY_COUNTED, self.slot.around
+        if self._has_placeholder:
+            replaced, least = "a", LEAST_COMMON
+            if common >= LEAST_COMMON:
+                least = LEAST_COUNTED
+            else:
+                counted = common
+        left_out = "; a log level and what has no letters do not count" * (counted < common)
+        others = "1 other is" if counted == 1 else f"{counted} others are"
         return (
-            f"{replaced} placeholder replaces it in the other, and {common} others are common, of "
-            f"{least} that are needed"
+            f"{replaced} placeholder replaces it in the other, and {others} common, of {least} "
+            f"that are needed{left_out}"
         )
 
     @property

@@ -6,7 +6,7 @@ says what a slot is.
 
 from __future__ import annotations
 
-from stream_dedup.fingerprint.one_off import REPEATED, VALUE_BITS
+from stream_dedup.fingerprint.one_off import COUNTED_STEP, MOST_COUNTED, REPEATED, VALUE_BITS
 
 OWN = 127
 """The number of a posting that stands for no slot."""
@@ -53,10 +53,18 @@ LEAST_COMMON = 3
 placeholder replaces: ``new login from localhost refused`` and ``new login from 10.0.0.1 refused``.
 The first word says what happened, so it is never missing."""
 
-MANY_COMMON = 6
-"""If two patterns have at least so many words in common, one of them may lack a word that nothing
-replaces. But this is never the last word, which says how something ended: ``session closed for user
-ann``, ``session closed for user ann late``."""
+LEAST_COUNTED = 2
+"""So many of these words count: are no log level, and have a letter. ``INFO worker shut down`` and
+``INFO <*> shut down`` belong together; ``INFO - worker stopped`` and ``INFO - <*> stopped`` have a
+single word in common that says something."""
+
+MANY_COUNTED = 6
+"""If two patterns have at least so many words in common that count, one of them may lack a word
+that nothing replaces. But this is never the last word, which says how something ended: ``session
+closed for user ann``, ``session closed for user ann late``."""
+
+# Of a pattern that lacks the word it is known whether so many count.
+assert {LEAST_COUNTED, MANY_COUNTED} <= {*range(0, MOST_COUNTED + 1, COUNTED_STEP)}
 
 FEW_AROUND = 2
 """If a pattern has so few other words, twice as many values make a variable; beside a single word,
@@ -91,12 +99,14 @@ def wanted_together(learn: int) -> int:
     return 2 * learn
 
 
-def may_be_missing(number: int, words: int, gaps: int, *, beside_gap: bool) -> bool:
+def may_be_missing(number: int, words: int, counted: int, gaps: int, *, beside_gap: bool) -> bool:
     """Return whether two patterns belong together of which one has a word more.
 
     Args:
         number: of the word, in the longer pattern.
         words: how many the longer pattern has.
+        counted: how many of the others count: of the longer pattern `WordSlot.around`; of the
+            shorter one `Keys.counted`, which may be less, but not here.
         gaps: where placeholders are in the shorter one (`one_off.gaps_of`); `one_off.ALL_GAPS`
             if its pattern shows that any word may be there.
         beside_gap: whether one is beside the word, in the longer pattern. Then that of the shorter
@@ -105,5 +115,5 @@ def may_be_missing(number: int, words: int, gaps: int, *, beside_gap: bool) -> b
     if not 0 < number < REPEATED:
         return False
     if gaps >> number & 1:
-        return words - 1 >= LEAST_COMMON and not beside_gap
-    return words - 1 >= MANY_COMMON and number < words - 1
+        return words - 1 >= LEAST_COMMON and counted >= LEAST_COUNTED and not beside_gap
+    return counted >= MANY_COUNTED and number < words - 1

@@ -576,6 +576,26 @@ def unlike_lines(count: int) -> list[bytes]:
     ]
 
 
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_messages_behind_a_level_and_a_dash_are_no_more_alike(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    opens = ADAPTERS[name].bind(request)
+    messages = ("Received packet from peer", "Received malformed packet from peer")
+    lines = [
+        b"2024-05-01 10:00:0%d INFO Session - %b" % (number % 10, messages[number % 2].encode())
+        for number in range(20)
+    ]
+
+    async def through() -> tuple[int, int]:
+        async with opens(SETUP) as index:
+            engine = over(index)
+            await engine.process(Batch(HERE, range(len(lines)), lines))
+            return engine.counts.new, engine.counts.duplicates
+
+    assert asyncio.run(through()) == (2, 18)
+
+
 @pytest.mark.parametrize("name", [name for name in ADAPTERS if name != "memory"])
 def test_partitions_that_begin_together_ask_about_equal_events_once(
     name: str, request: pytest.FixtureRequest

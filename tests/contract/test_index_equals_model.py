@@ -81,15 +81,18 @@ class Text(NamedTuple):
 def text_of(words: str, fingerprint: int, assigned: str = "") -> Text:
     """A text that a recipe learns from: each letter is a word; capitals are protected.
 
-    A full stop is a placeholder.
+    A full stop is a placeholder. Signs are words that do not count; an exclamation mark is a log
+    level, so it is protected.
     """
     places = [place for place, letter in enumerate(words) if letter == "."]
     gaps = sum(1 << place - number for number, place in enumerate(places))
     words = words.replace(".", "")
     hashes = [mix(ord(letter)) for letter in words]
     sketch = tuple(sorted(set(map(ord, words))))
-    protected = [letter.isupper() for letter in words]
-    keys = pattern_keys(hashes, protected, [letter in assigned for letter in words], gaps=gaps)
+    protected = [letter.isupper() or letter == "!" for letter in words]
+    uncounted = [not letter.isalpha() for letter in words]
+    are_assigned = [letter in assigned for letter in words]
+    keys = pattern_keys(hashes, protected, are_assigned, uncounted=uncounted, gaps=gaps)
     return Text(fingerprint, sketch, pack(keys))
 
 
@@ -123,7 +126,7 @@ SCENES = {
         ],
     ),
     # Other words in a place, one word more or less, in the middle and at the end, with a
-    # placeholder in its place or not; some repeated.
+    # placeholder in its place or not; some repeated, some that do not count.
     "words": Scene(
         Recipe(match=Match(k=3, jaccard=0.8, aliases=2, learn=3)),
         [
@@ -131,7 +134,8 @@ SCENES = {
             for number, words in enumerate(
                 (
                     "abcd abce abcf abch abxd abyd abzd abc.d abc.xd abcxd ab.d abe. ab xbax ybay "
-                    "zbaz ghijkl ghxijkl ghyijkl ghijklx"
+                    "zbaz ghijkl ghxijkl ghyijkl ghijklx "
+                    "!-ghijk !-ghxijk !-ghijkl !-ghijxkl !g.h !gxh !-.h !-xh"
                 ).split()
             )
         ],
@@ -500,18 +504,20 @@ class Model:
             e
             for e in own
             if e.first
-            and may_be_missing(e.number, keys.words + 1, keys.gaps, beside_gap=beside_gap(e))
+            and may_be_missing(
+                e.number, keys.words + 1, keys.counted, keys.gaps, beside_gap=beside_gap(e)
+            )
         ]
         less = [
             e
             for s, e in there
             if e.number == OWN
-            and may_be_missing(s.number, keys.words, e.value, beside_gap=beside_gap(s))
+            and may_be_missing(s.number, keys.words, s.around, e.value, beside_gap=beside_gap(s))
         ]
         less += [
             e
             for s, e in there
-            if may_be_missing(s.number, keys.words, ALL_GAPS, beside_gap=False)
+            if may_be_missing(s.number, keys.words, s.around, ALL_GAPS, beside_gap=False)
             and e.first
             and e.number == s.number
             and self.open_one(e.cluster).learned >> e.number & 1

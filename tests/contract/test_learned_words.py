@@ -61,7 +61,8 @@ def asked(
 ) -> Query:
     """The query of a line of words; no two different lines have fingerprints that are near.
 
-    The word `#` is a placeholder.
+    The word `#` is a placeholder. `INFO` is a log level, and so is not learned; it does not count,
+    and neither does a dash.
     """
     words, gaps = without_placeholders(line.split())
     hashes = [hash_of(word) for word in words]
@@ -70,7 +71,11 @@ def asked(
     time_us = START_US + round(at_s * S)
     position = Position(partition.source, partition.number, offset)
     sketch = array("Q", sorted(set(hashes))).tobytes()
-    one_off = pack(pattern_keys(hashes, [False] * len(hashes), assigned, gaps=gaps))
+    levels, uncounted = (
+        [word == "INFO" for word in words],
+        [word in ("INFO", "-") for word in words],
+    )
+    one_off = pack(pattern_keys(hashes, levels, assigned, levels, uncounted, gaps))
     return Query(group, exact, fingerprint, sketch, True, time_us, time_us, position, one_off)
 
 
@@ -250,6 +255,30 @@ def test_six_other_words_let_a_word_be_missing(start: Start) -> None:
         FoundBy.WORDS,
     ]
     assert add(index, 3, "connection server closed by peer").new  # five
+
+
+@pytest.mark.parametrize("longer_first", [False, True])
+@pytest.mark.parametrize(
+    ("line", "longer", "merges"),
+    [
+        # Nothing replaces the word: of the others five count, or six.
+        ("INFO peer - got packet from bob", "INFO peer - got bad packet from bob", False),
+        ("INFO peer - got packet from user bob", "INFO peer - got bad packet from user bob", True),
+        ("INFO peer got packet from bob", "INFO peer got - packet from bob", False),
+        ("INFO peer got packet from user bob", "INFO peer got - packet from user bob", True),
+        # A placeholder does: of three others two count, or one.
+        ("INFO # shut down", "INFO worker shut down", True),
+        ("INFO - # stopped", "INFO - worker stopped", False),
+        ("- worker # -", "- worker stopped -", False),
+    ],
+)
+def test_levels_and_dashes_are_no_words_in_common(
+    start: Start, line: str, longer: str, *, merges: bool, longer_first: bool
+) -> None:
+    index = start(recipe=LEARNS)
+    lines = [longer, line] if longer_first else [line, longer]
+    first, second = (add(index, n, each) for n, each in enumerate(lines))
+    assert (second.cluster == first.cluster) == merges
 
 
 def test_the_last_word_is_not_missing_with_nothing_in_its_place(start: Start) -> None:
@@ -645,7 +674,8 @@ TEMPLATES = [
 def random_query(random: Random, offset: int, at_s: float) -> Query:
     """The query of a line of one of a few templates, of which several words vary.
 
-    In some lines a placeholder is in the place of a word, and some have a word more.
+    In some lines a placeholder is in the place of a word, some have a word more, and some words
+    that do not count.
     """
     words = ("ada bo cy dee ed flo gus hal ivy jo kit lou".split(), "ab cd ef gh".split())
     values = [random.choice(words[place == 1]) for place in range(4)]
@@ -655,12 +685,15 @@ def random_query(random: Random, offset: int, at_s: float) -> Query:
         tokens[random.randrange(len(tokens))] = "#"
     if random.random() < 0.1:
         tokens.insert(random.randrange(len(tokens) + 1), "again")
+    if random.random() < 0.2:
+        tokens[random.randrange(len(tokens))] = "-"
     kept, gaps = without_placeholders(tokens)
     hashes = [hash_of(word.partition("=")[2] or word) for word in kept]
     protected = [word == "failed" for word in kept]
     assigned = ["=" in word for word in kept]
     exact = mix(hash_of(" ".join(tokens)))
-    one_off = pack(pattern_keys(hashes, protected, assigned, gaps=gaps))
+    uncounted = [word == "-" for word in kept]
+    one_off = pack(pattern_keys(hashes, protected, assigned, uncounted=uncounted, gaps=gaps))
     late_s = random.choice([0, 0, 0, 100])
     time_us = START_US + round(max(0, at_s - late_s) * S)
     position = Position(HERE.source, HERE.number, offset)

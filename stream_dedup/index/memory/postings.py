@@ -20,8 +20,9 @@ For a pattern that no exact hash knows, `find` asks in this order:
 
 1. a slot that was learned, in the list of the pattern's own key or of a slot's key;
 2. the same words, if they are four or more; or one word more or less. If a placeholder replaces
-   the word, three other words have to be common; if nothing does, six, and it must not be the
-   last. The first word is never missing. What has joined a cluster in this way leads no other
+   the word, three other words have to be common, of which two count; if nothing does, six that
+   count, and it must not be the last. Log levels and what has no letters do not count. The first
+   word is never missing. What has joined a cluster in this way leads no other
    pattern to it: clusters do not drift. But a word of the representative that was missing is shown
    as a variable, so another may be in its place. Of patterns of equal words, the list says where
    the first one has placeholders.

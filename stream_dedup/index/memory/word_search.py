@@ -28,6 +28,7 @@ from stream_dedup.fingerprint.one_off import (
     ALL_GAPS,
     REPEATED,
     WordSlot,
+    counted_of,
     gaps_of,
     is_beside_gap,
     slot_keys,
@@ -247,12 +248,14 @@ def _by_one_word_off(
     If the pattern lacks a word of the cluster's representative, the cluster's pattern shows from
     now on that the word varies.
     """
-    words, gaps = word_count(numbers), gaps_of(numbers)
+    words, known = word_count(numbers), (counted_of(numbers), gaps_of(numbers))
     more = [
         posting
         for posting in own
         if posting.first
-        and may_be_missing(posting.number, words + 1, gaps, beside_gap=is_beside_gap(posting.value))
+        and may_be_missing(
+            posting.number, words + 1, *known, beside_gap=is_beside_gap(posting.value)
+        )
     ]
     less = [posting for slot, posting in in_slots if _may_lack(slot, words, posting)]
     owner = older(posting.owner for posting in more + less)
@@ -272,10 +275,12 @@ def _may_lack(slot: WordSlot, words: int, posting: Posting) -> bool:
     """
     if posting.number == OWN:  # the cluster's pattern has no word there
         return may_be_missing(
-            slot.number, words, posting.value, beside_gap=is_beside_gap(slot.value)
+            slot.number, words, slot.around, posting.value, beside_gap=is_beside_gap(slot.value)
         )
     shows_variable = posting.first and posting.owner.learned >> posting.number & 1
-    return bool(shows_variable) and may_be_missing(slot.number, words, ALL_GAPS, beside_gap=False)
+    return bool(shows_variable) and may_be_missing(
+        slot.number, words, slot.around, ALL_GAPS, beside_gap=False
+    )
 
 
 # ------------------------------------------------------------ the clusters that merge

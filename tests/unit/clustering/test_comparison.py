@@ -94,6 +94,17 @@ ONCE_5 = "Once 5 different words were seen there, it is a variable, and they mer
         (LEARNS, b"login localhost refused", b"login 10.0.0.1 refused",
          (f"{FIRST_MORE} a placeholder replaces it in the other, and 2 others are common, of 3 "
           f"that are needed. {ONCE_5.replace('5', '10')}")),
+        (LEARNS, b"INFO Session - Received bad packet from peer",
+         b"INFO Session - Received packet from peer",
+         (f"{FIRST_MORE} no placeholder replaces it in the other, and 5 others are common, of 6 "
+          f"that are needed; a log level and what has no letters do not count. {ONCE_5}")),
+        (LEARNS, b"INFO - worker stopped", b"INFO - 7 stopped",
+         (f"{FIRST_MORE} a placeholder replaces it in the other, and 1 other is common, of 2 that "
+          "are needed; a log level and what has no letters do not count. "
+          f"{ONCE_5.replace('5', '20')}")),
+        (LEARNS, b"INFO [worker]: Shutting down", b"INFO [worker-7]: Shutting down",
+         ("They merge: the first has one word more, which a placeholder replaces in the other; "
+          "all others are common.")),
         (LEARNS, b"one two two three four five six", b"one two three four five six",
          ("They merge: the first has one word more, and it is neither the first nor the last one; "
           "all others are common.")),

@@ -67,7 +67,8 @@ do  -- a script has room for 200 local names
   -- Unpack the keys of a query's pattern; returns where the next ones begin.
   function unpack_pattern(q, at)
     local PATTERN_FIELDS, keys_at = unpack_bytes(PATTERN, PATTERNS, at)
-    q.words, q.plain, q.slices, q.group_hash = words, plain == 1, slices, sub(q.field, 1, GROUP_BYTES)
+    q.words, q.counted, q.plain, q.slices = words, counted, plain == 1, slices
+    q.group_hash = sub(q.field, 1, GROUP_BYTES)
     q.keys_at, q.places_at = keys_at + LISTS_BYTES, keys_at + LISTS_BYTES + keys * KEY_BYTES
     return q.keys_at + bytes
   end
@@ -286,13 +287,14 @@ do  -- a script has room for 200 local names
   end
 
   -- Whether one of two patterns may have a word more: see clustering/learning.py.
-  -- `value` is that of the word, or nil: whatever it is.
-  local function may_be_missing(number, words, gaps, value)
+  -- `counted` of the other words count; `value` is that of the word, or nil: whatever it is.
+  local function may_be_missing(number, words, counted, gaps, value)
     if number == 0 or number >= REPEATED then return false end
     if number < GAP_BITS and band(gaps, 2 ^ number) ~= 0 then
-      return words - 1 >= LEAST_COMMON and not (value and byte(value) >= BESIDE_GAP / 65536)
+      return words - 1 >= LEAST_COMMON and counted >= LEAST_COUNTED
+        and not (value and byte(value) >= BESIDE_GAP / 65536)
     end
-    return words - 1 >= MANY_COMMON and number < words - 1
+    return counted >= MANY_COUNTED and number < words - 1
   end
 
   local function oldest(best, c)
@@ -685,17 +687,18 @@ do  -- a script has room for 200 local names
       end
       local gaps = number_of(gaps_of(q))
       for i = 1, #own do
-        if own[i].first and may_be_missing(own[i].number, q.words + 1, gaps, own[i].value) then
+        if own[i].first and may_be_missing(own[i].number, q.words + 1, q.counted, gaps, own[i].value) then
           best = oldest(best, live(own[i], own_list))
         end
       end
       for i = 1, #q.slots do
         local slot = q.slots[i]
-        if may_be_missing(slot.number, q.words, ALL_GAPS) then
+        if may_be_missing(slot.number, q.words, slot.around, ALL_GAPS) then
           local list = slot.list
           local postings = postings_of(list, OWN)
           for j = 1, #postings do
-            if may_be_missing(slot.number, q.words, number_of(postings[j].value), slot.value) then
+            local its_gaps = number_of(postings[j].value)
+            if may_be_missing(slot.number, q.words, slot.around, its_gaps, slot.value) then
               best = oldest(best, live(postings[j], list))
             end
           end
@@ -709,7 +712,7 @@ do  -- a script has room for 200 local names
       for i = 1, #own do  -- its pattern shows that the word may be missing
         local posting = own[i]
         local is_its = best and posting.id == best.id and posting.first
-          and may_be_missing(posting.number, q.words + 1, gaps, posting.value)
+          and may_be_missing(posting.number, q.words + 1, q.counted, gaps, posting.value)
         if is_its and live(posting, own_list) then  -- else it is of a cluster that had this id before
           show(best, posting.number)
         end
