@@ -1091,7 +1091,7 @@ cdef inline size_t end_of_line(const Line* line, size_t at) noexcept nogil:
     """Return where the line ends that a place is in, without white space at its end."""
     cdef const uint8_t* newline = <const uint8_t*>memchr(line.text + at, c"\n", line.length - at)
     cdef size_t end = line.length if newline == NULL else <size_t>(newline - line.text)
-    while end and is_blank(line.text[end - 1]):
+    while end > at and is_blank(line.text[end - 1]):
         end -= 1
     return end
 
@@ -1113,7 +1113,7 @@ cdef inline size_t end_of_sudo(const Line* line, size_t at) noexcept nogil:
 cdef inline size_t end_of_cron(const Line* line, size_t at) noexcept nogil:
     """Return where the brackets close of a command that cron has run; 0 if these are others."""
     cdef size_t end
-    if not (is_named(line, at, "CMD ", 4) or is_named(line, at, "CMDEND ", 7)):
+    if at > HEAD_BYTES or not (is_named(line, at, "CMD ", 4) or is_named(line, at, "CMDEND ", 7)):
         return 0
     end = end_of_line(line, at) - 1
     return end if end > at + 1 and line.text[end] == c")" else 0

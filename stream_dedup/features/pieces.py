@@ -53,8 +53,8 @@ to the classes of `tokens`, a token is variable if it
     of small letters of less than 2.5 on average (``sPcjGvUEEbbLIeyA``), but no name of an
     exception;
 19. is a command that sudo or cron has run: outside brackets, behind ``COMMAND=`` and up to the end
-    of the line, if a slash is first; or in the brackets behind ``CMD`` or ``CMDEND`` that close
-    where the line ends. What it says is no outcome.
+    of the line, if a slash is first; or in the brackets behind ``CMD`` or ``CMDEND`` in a line's
+    head that close where the line ends. What it says is no outcome.
 
 An *absent* value is a value: one of `ABSENT` in a place of class 10 is a variable and no outcome,
 so ``{"rack": null}`` reads as ``{"rack": "eu"}``. In other places, as in ``error: null``, it says
@@ -233,7 +233,7 @@ _SIMPLE_NAME = re.compile(rb"(?=[A-Z][A-Z0-9_$]{0,80}[a-z])[A-Z][A-Za-z0-9_$]{0,
 _SENTENCE_BEHIND = re.compile(rb'": (?!(?:true|false|null)(?![A-Za-z]))[A-Za-z]')
 _STATUS_BEHIND = re.compile(rb'" [1-5][0-9]{2}(?![^%b])' % SPACES)
 _SUDO = re.compile(rb"(?<![^%b])COMMAND=(?=/)" % SPACES)
-_CRON = re.compile(rb"(?:(?<![^%b])CMD|(?<![^%b])CMDEND) \(" % (SPACES, SPACES))
+_CRON = re.compile(rb"(?<![^%b])CMD(?:END)? \(" % SPACES)
 _SPACE_BYTES = tuple(SPACES[i : i + 1] for i in range(len(SPACES)))
 
 # What the text since the last token, or since a string, says of the next token.
@@ -833,6 +833,8 @@ def _end_of_sudo(text: bytes, at: int) -> int:
 
 def _end_of_cron(text: bytes, at: int) -> int:
     """Return where the brackets close of a command that cron has run; 0 if these are others."""
+    if at > _HEAD_BYTES:
+        return 0
     for name in (b"CMD ", b"CMDEND "):
         begin = at - len(name)
         if begin >= 0 and _CRON.match(text, begin):
@@ -844,7 +846,7 @@ def _end_of_cron(text: bytes, at: int) -> int:
 def _end_of_line(text: bytes, at: int) -> int:
     """Return where the line ends that a place is in, without white space at its end."""
     end = text.find(b"\n", at)
-    return len(text[: end if end >= 0 else len(text)].rstrip(SPACES))
+    return at + len(text[at : end if end >= 0 else len(text)].rstrip(SPACES))
 
 
 def _end_of_brackets(text: bytes, at: int) -> int:

@@ -190,13 +190,13 @@ class KafkaProducer:
         try:
             await producer.start()
         except NOT_STARTED as error:
-            await _stop(producer)
+            await _stop_driver(producer)
             fail("no producer", error)
         except BaseException:
             self.discard(producer)
             raise
         if self._stopped:  # meanwhile
-            await _stop(producer)
+            await _stop_driver(producer)
             self._refuse_if_stopped()
         self._ends[producer] = _Ends.create()
         return producer
@@ -216,20 +216,20 @@ class KafkaProducer:
         _abandon(producer)
         if producer is self._shared:
             self._shared = None
-        self._give_no_more(producer)
+        self._mark_discarded(producer)
         task = asyncio.ensure_future(self._stop(producer))
         self._stopping.add(task)
         task.add_done_callback(self._stopping.discard)
 
     async def _stop(self, producer: AIOKafkaProducer) -> None:
         """Stop a producer; nobody waits for it then."""
-        self._give_no_more(producer)
-        await _stop(producer)
+        self._mark_discarded(producer)
+        await _stop_driver(producer)
         ends = self._ends.pop(producer, None)
         if ends is not None:
             ends.stopped.set_result(None)
 
-    def _give_no_more(self, producer: AIOKafkaProducer) -> None:
+    def _mark_discarded(self, producer: AIOKafkaProducer) -> None:
         ends = self._ends.get(producer)
         if ends is not None and not ends.discarded.done():
             ends.discarded.set_result(None)
@@ -504,8 +504,8 @@ def _abandon_if_failed(producer: AIOKafkaProducer, sent: asyncio.Future[Any]) ->
         _abandon(producer)
 
 
-async def _stop(producer: AIOKafkaProducer) -> None:
-    """Stop a producer, whatever state it is in."""
+async def _stop_driver(producer: AIOKafkaProducer) -> None:
+    """Stop a producer of the driver, whatever state it is in."""
     try:
         async with asyncio.timeout(STOP_S):
             await producer.stop()

@@ -109,6 +109,7 @@ def tokens(text: bytes) -> bytes:
         (b"(root) XCMD (ls a)", b"root XCMD ls a"),
         (b"((root) CMD (ls a))", b"root CMD ls a"),
         (b"CMD ()", b"CMD"),
+        (b"a" * 130 + b" CMD (ls a)", b"a" * 130 + b" CMD ls a"),
         # threads before a simple name
         (b"10:00:00,123 INFO [main] Orders - a", b"<*> INFO <*> Orders - a"),
         (b"10:00:00,123 - INFO [main x]  Orders : a", b"<*> - INFO <*> Orders a"),
