@@ -1096,16 +1096,14 @@ cdef inline size_t end_of_line(const Line* line, size_t at) noexcept nogil:
     return end
 
 
-cdef inline bint is_named(const Line* line, size_t end, const char* name, size_t size) noexcept nogil:
-    """Return whether a name ends at a place, and white space or nothing is before it."""
-    return end >= size and memcmp(line.text + end - size, name, size) == 0 and (
-        end == size or is_blank(line.text[end - size - 1])
-    )
+cdef inline bint is_behind(const Line* line, size_t at, const char* text, size_t size) noexcept nogil:
+    """Return whether a text is directly before a place."""
+    return at >= size and memcmp(line.text + at - size, text, size) == 0
 
 
 cdef inline size_t end_of_sudo(const Line* line, size_t at) noexcept nogil:
     """Return where the command ends that sudo has run and that is behind a "="; 0 if none is."""
-    if at + 1 == line.length or line.text[at + 1] != c"/" or not is_named(line, at, "COMMAND", 7):
+    if at + 1 == line.length or line.text[at + 1] != c"/" or not is_behind(line, at, "; COMMAND", 9):
         return 0
     return end_of_line(line, at)
 
@@ -1113,7 +1111,9 @@ cdef inline size_t end_of_sudo(const Line* line, size_t at) noexcept nogil:
 cdef inline size_t end_of_cron(const Line* line, size_t at) noexcept nogil:
     """Return where the brackets close of a command that cron has run; 0 if these are others."""
     cdef size_t end
-    if at > HEAD_BYTES or not (is_named(line, at, "CMD ", 4) or is_named(line, at, "CMDEND ", 7)):
+    if at > HEAD_BYTES or not (
+        is_behind(line, at, ") CMD ", 6) or is_behind(line, at, ") CMDEND ", 9)
+    ):
         return 0
     end = end_of_line(line, at) - 1
     return end if end > at + 1 and line.text[end] == c")" else 0

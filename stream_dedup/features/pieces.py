@@ -52,9 +52,9 @@ to the classes of `tokens`, a token is variable if it
     with five or more changes from a small letter to a capital, two capitals side by side, and runs
     of small letters of less than 2.5 on average (``sPcjGvUEEbbLIeyA``), but no name of an
     exception;
-19. is a command that sudo or cron has run: outside brackets, behind ``COMMAND=`` and up to the end
-    of the line, if a slash is first; or in the brackets behind ``CMD`` or ``CMDEND`` in a line's
-    head that close where the line ends. What it says is no outcome.
+19. is a command that sudo or cron has run: outside brackets, behind ``; COMMAND=`` and up to the
+    end of the line, if a slash is first; or in the brackets behind ``) CMD`` or ``) CMDEND`` in a
+    line's head that close where the line ends. What it says is no outcome.
 
 An *absent* value is a value: one of `ABSENT` in a place of class 10 is a variable and no outcome,
 so ``{"rack": null}`` reads as ``{"rack": "eu"}``. In other places, as in ``error: null``, it says
@@ -232,8 +232,7 @@ _CLOCK = re.compile(rb"[0-9]:[0-9]{2}")
 _SIMPLE_NAME = re.compile(rb"(?=[A-Z][A-Z0-9_$]{0,80}[a-z])[A-Z][A-Za-z0-9_$]{0,80}+ +[:-] ")
 _SENTENCE_BEHIND = re.compile(rb'": (?!(?:true|false|null)(?![A-Za-z]))[A-Za-z]')
 _STATUS_BEHIND = re.compile(rb'" [1-5][0-9]{2}(?![^%b])' % SPACES)
-_SUDO = re.compile(rb"(?<![^%b])COMMAND=(?=/)" % SPACES)
-_CRON = re.compile(rb"(?<![^%b])CMD(?:END)? \(" % SPACES)
+_SUDO, _CRON = b"; COMMAND", (b") CMD ", b") CMDEND ")
 _SPACE_BYTES = tuple(SPACES[i : i + 1] for i in range(len(SPACES)))
 
 # What the text since the last token, or since a string, says of the next token.
@@ -827,20 +826,16 @@ def begins_command(text: bytes, at: int) -> bool:
 
 def _end_of_sudo(text: bytes, at: int) -> int:
     """Return where the command ends that sudo has run and that is behind a "="; 0 if none is."""
-    begin = at - len(b"COMMAND")
-    return _end_of_line(text, at) if begin >= 0 and _SUDO.match(text, begin) else 0
+    is_sudo = text.startswith(b"=/", at) and text.endswith(_SUDO, 0, at)
+    return _end_of_line(text, at) if is_sudo else 0
 
 
 def _end_of_cron(text: bytes, at: int) -> int:
     """Return where the brackets close of a command that cron has run; 0 if these are others."""
-    if at > _HEAD_BYTES:
+    if at > _HEAD_BYTES or not (text.startswith(b"(", at) and text.endswith(_CRON, 0, at)):
         return 0
-    for name in (b"CMD ", b"CMDEND "):
-        begin = at - len(name)
-        if begin >= 0 and _CRON.match(text, begin):
-            end = _end_of_line(text, at) - 1
-            return end if end > at + 1 and text[end : end + 1] == b")" else 0
-    return 0
+    end = _end_of_line(text, at) - 1
+    return end if end > at + 1 and text[end : end + 1] == b")" else 0
 
 
 def _end_of_line(text: bytes, at: int) -> int:

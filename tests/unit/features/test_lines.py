@@ -99,17 +99,19 @@ def tokens(text: bytes) -> bytes:
         (b"INFO [" + b"a" * 129 + b"] com.acme.Orders a", b"INFO " + b"a" * 129 + b" <*> a"),
         # commands that cron and sudo have run
         (b"USER=root ; COMMAND=/bin/ls failed (a\nb", b"USER root COMMAND <*> b"),
-        (b"COMMAND=/", b"COMMAND <*>"),
-        (b"COMMAND=list all", b"COMMAND list all"),
-        (b"XCOMMAND=/a b", b"XCOMMAND <*> b"),
-        (b"f(COMMAND=/a b)", b"f COMMAND <*> b"),
+        (b"; COMMAND=/", b"COMMAND <*>"),
+        (b"; COMMAND=list all", b"COMMAND list all"),
+        (b"a COMMAND=/a b", b"a COMMAND <*> b"),
+        (b"; XCOMMAND=/a b", b"XCOMMAND <*> b"),
+        (b"f(a ; COMMAND=/a b)", b"f a COMMAND <*> b"),
         (b"(root) CMD (  cd / && (run failed; ls) ) ", b"root CMD <*>"),
         (b"(root) CMDEND (ls a)\nb", b"root CMDEND <*> b"),
         (b"(root) CMD (ls) a", b"root CMD ls a"),
         (b"(root) XCMD (ls a)", b"root XCMD ls a"),
         (b"((root) CMD (ls a))", b"root CMD ls a"),
-        (b"CMD ()", b"CMD"),
-        (b"a" * 130 + b" CMD (ls a)", b"a" * 130 + b" CMD ls a"),
+        (b"(root) CMD ()", b"root CMD"),
+        (b"ran CMD (ls a)", b"ran CMD ls a"),
+        (b"a" * 130 + b") CMD (ls a)", b"a" * 130 + b" CMD ls a"),
         # threads before a simple name
         (b"10:00:00,123 INFO [main] Orders - a", b"<*> INFO <*> Orders - a"),
         (b"10:00:00,123 - INFO [main x]  Orders : a", b"<*> - INFO <*> Orders a"),
@@ -585,7 +587,7 @@ def test_a_pattern_shows_values_of_keys_that_are_learned() -> None:
 PIECES = st.sampled_from(
     [
         *(b" ", b" ", b", ", b": ", b"=", b"(", b")", b"[", b"]", b"{", b"}", b'"', b"'", b"b'"),
-        *(b" COMMAND=/a ", b"COMMAND=", b" CMD (a ", b"CMD (", b"CMDEND (", b") \n"),
+        *(b"; COMMAND=/a ", b"; COMMAND=", b") CMD (a ", b") CMD (", b") CMDEND (", b") \n"),
         *(b"<", b">", b'":"', b'": ', b"\\", b"\\'", b"\n", b"\x1b", b"\x1b[1m", b":", b"::"),
         *(b"=<", b"=<nil>", b"#033[1m", b"#033", b"#012", b"#011", b"#", b"#0", b"#033(B", b"=<>"),
         *(
