@@ -20,7 +20,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -170,6 +170,7 @@ class Daemon(ABC):
     def pause(self) -> None:
         """Let the server hang: the kernel still accepts connections, nothing answers."""
         os.kill(self.pid, signal.SIGSTOP)
+        wait_until(lambda: _all_stopped(self.pid), what="all threads are stopped")
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
@@ -238,6 +239,15 @@ def spawn(command: Sequence[str], *, directory: Path, log: Path) -> subprocess.P
             # Ctrl-C is for the tests; they end the servers when they have cleaned up.
             start_new_session=True,
         ).result()
+
+
+def _all_stopped(process: int) -> bool:
+    """Whether no thread of a process runs: the signal that stops them takes its time."""
+    states = []
+    for thread in Path(f"/proc/{process}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            states.append((thread / "stat").read_text().rpartition(")")[2].split()[0])
+    return all(state in {"T", "t", "Z", "X"} for state in states)
 
 
 def wait_until(condition: Callable[[], bool], *, what: str, seconds: float = READY_S) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,10 @@ def test_three_kills_cost_the_stage_at_hand_only(
 
 def java_of(process: subprocess.Popen[bytes]) -> set[int]:
     """The processes of Java that a process has started."""
-    children = Path(f"/proc/{process.pid}/task").glob("*/children")
-    found = {int(each) for path in children for each in path.read_text().split()}
+    found: set[int] = set()
+    for children in Path(f"/proc/{process.pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            found |= set(map(int, children.read_text().split()))
     return {each for each in found if is_java(each)}
 
 
