@@ -254,12 +254,12 @@ def test_a_delivery_ends_with_its_producer_while_the_broker_is_away(
         producer = await sink._producer()
         await asyncio.to_thread(kafka.pause if silent else kafka.kill)
         waiting = asyncio.ensure_future(sink.send(outgoing, drop_refused))
-        await until(lambda: bool(producer._message_accumulator._pending_batches))
-        await asyncio.sleep(1)  # it is refused several times
+        on_its_way = producer._message_accumulator._pending_batches
+        await until(lambda: any(silent or batch.retry_count > 2 for batch in on_its_way))
         for _ in range(2):  # by two deliveries
             sink.discard(producer)
         if silent:
-            await asyncio.sleep(1)
+            await asyncio.wait([waiting], timeout=1)
             assert producer in sink._ends, "it is not stopped yet"
         await asyncio.wait([waiting], timeout=20)
         if silent:  # the next producer waits for the broker
