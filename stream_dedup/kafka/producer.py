@@ -62,8 +62,8 @@ class _Ends(NamedTuple):
 
     Attributes:
         discarded: done when nothing more is to be given to it.
-        stopped: done when it is stopped. What it has not stored by then, it does not store; the
-            driver itself may leave some of that without an answer forever.
+        stopped: done when its client is closed. What is not answered by then counts as unsent: the
+            driver may leave it without an answer forever.
     """
 
     discarded: asyncio.Future[None]
